@@ -189,6 +189,8 @@ impl Tcp {
                 counters: Counters::default(),
                 challenges: config.challenges_per_second,
                 challenges_since: Instant::ZERO,
+                rto_min_us: micros(config.rto_min),
+                rto_max_us: micros(config.rto_max),
                 config,
             },
             table: HashMap::with_hasher(FixedState::with_seed(seed)),
@@ -207,9 +209,10 @@ impl Tcp {
         }
     }
 
-    /// The limits and times. Changes apply to new connections, and to timers that begin.
-    pub const fn config_mut(&mut self) -> &mut Config {
-        &mut self.shared.config
+    /// Sets the limits and times: for new connections, and for timers that begin.
+    pub fn set_config(&mut self, config: Config) {
+        (self.shared.rto_min_us, self.shared.rto_max_us) = (micros(config.rto_min), micros(config.rto_max));
+        self.shared.config = config;
     }
 
     /// The limits and times.
@@ -929,6 +932,10 @@ impl Tcp {
             }
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Hands fresh payload to the host, and keeps what it leaves.

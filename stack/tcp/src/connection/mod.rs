@@ -266,6 +266,9 @@ pub(crate) struct Shared {
     pub(crate) flights: Vec<VecDeque<Sent>>,
     pub(crate) counters: Counters,
     pub(crate) config: Config,
+    /// Of the configuration, us.
+    pub(crate) rto_min_us: u64,
+    pub(crate) rto_max_us: u64,
     /// Challenge acknowledgements that are left in this second (RFC 5961 section 7).
     pub(crate) challenges: u32,
     pub(crate) challenges_since: Instant,

@@ -5,12 +5,16 @@ use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
 
 use super::{Connection, Limit, Network, Shared, State, Timer, flag};
 use crate::config::Ecn;
+use crate::congestion::Control as _;
 use crate::flight::{Sent, flag as sent};
 use crate::segment::{Outgoing, Sink};
 use crate::seq::Seq;
 
 /// How long a cork holds small segments back (Linux's man page tcp(7), TCP_CORK).
 const CORK_TIME: Duration = Duration::from_millis(200);
+
+/// A segment sent this long after one came is an answer to it (Linux's `TCP_ATO_MIN`, include/net/tcp.h), ns.
+const REPLY_TIME_NS: u64 = 40_000_000;
 
 /// The sink has no room; the rest is sent later.
 #[derive(Debug)]
@@ -107,6 +111,11 @@ impl Connection {
     fn next_len(&mut self, now: Instant, unsent: u32, fin: bool, room: u32, shared: &Shared) -> Option<u32> {
         let mss = u32::from(self.mss);
         let window = self.window_end().since(self.snd_nxt);
+        if unsent.wrapping_sub(1) < mss && unsent <= window {
+            // The last segment of what was written, whole.
+            let waits = unsent < mss && self.must_wait(fin, now);
+            return (!waits).then_some(unsent);
+        }
         let most = (room.min(self.segments_at_once(shared))).saturating_mul(mss);
         if unsent == 0 {
             // A FIN needs a number of the window, as a byte does.
@@ -251,29 +260,29 @@ impl Connection {
 
     /// After a pause of a retransmission time-out, the window that the path allowed then says little
     /// (RFC 5681 section 4.1).
+    #[inline]
     fn restart_after_idle(&mut self, now: Instant, shared: &Shared) {
-        if !self.flight.is_empty() {
+        let rto_ns = u64::from(self.rtt.rto_us()) * 1000;
+        if self.flight.is_empty() && now.nanos_since(self.last_sent) > rto_ns {
+            self.restart(now, rto_ns, shared);
+        }
+    }
+
+    #[cold]
+    fn restart(&mut self, now: Instant, rto_ns: u64, shared: &Shared) {
+        let mut idle_ns = now.nanos_since(self.last_sent);
+        self.congestion.on_idle_end(now, Duration::from_nanos(idle_ns));
+        let restart = shared.config.initial_window.min(self.window.cwnd);
+        if !shared.config.slow_start_after_idle || self.network != Network::Open {
             return;
         }
-        let idle = now.since(self.last_sent);
-        let rto = Duration::from_micros(u64::from(self.rtt.rto_us()));
-        use crate::congestion::Control as _;
-        if idle > rto {
-            self.congestion.on_idle_end(now, idle);
-            if shared.config.slow_start_after_idle && self.network == Network::Open {
-                let mut left = idle;
-                let restart = shared.config.initial_window.min(self.window.cwnd);
-                let present = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
-                while left > rto && self.window.cwnd > restart {
-                    left = left.saturating_sub(rto);
-                    self.window.cwnd /= 2;
-                }
-                self.window.cwnd = self.window.cwnd.max(restart);
-                self.window.ssthresh = present;
-                self.window.credit = 0;
-                self.window_used = 0;
-            }
+        self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
+        while idle_ns > rto_ns && self.window.cwnd > restart {
+            idle_ns -= rto_ns;
+            self.window.cwnd /= 2;
         }
+        self.window.cwnd = self.window.cwnd.max(restart);
+        (self.window.credit, self.window_used) = (0, 0);
     }
 
     /// Notes once per round trip how much of the congestion window was used (RFC 7661).
@@ -573,7 +582,7 @@ impl Connection {
         if flags & Flags::CWR != 0 {
             self.clear(flag::SEND_CWR);
         }
-        if !again && now.since(self.last_received) < Duration::from_millis(40) {
+        if !again && now.nanos_since(self.last_received) < REPLY_TIME_NS {
             // It answers what has just come.
             self.set(flag::INTERACTIVE);
         }

@@ -178,8 +178,8 @@ impl Connection {
 
     /// The retransmission time-out, doubled for each time it has passed (RFC 6298 section 5.5).
     pub(super) fn backed_off(&self, shared: &Shared) -> Duration {
-        let base = Duration::from_micros(u64::from(self.rtt.rto_us()));
-        base.saturating_mul(1 << self.backoff.min(16)).min(shared.config.rto_max)
+        let base_us = u64::from(self.rtt.rto_us());
+        Duration::from_micros((base_us << self.backoff.min(16)).min(shared.rto_max_us))
     }
 
     /// Sets the timer after something was sent or acknowledged: a probe if one makes sense, else the retransmission,
