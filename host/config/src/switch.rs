@@ -10,8 +10,8 @@ use twinpath_wire::vxlan;
 use super::key::{Change, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
 use crate::values::{
-    AddressList, Command, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName,
-    PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
+    AddressList, Command, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortKind, PortMode,
+    PortName, PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
 };
 
 /// Maximum number of ports: their numbers are below 4095, in the engine and in workers.
@@ -211,6 +211,11 @@ impl SwitchPort {
         self.name.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The kind of port, if it has a name.
+    fn kind(&self) -> Option<PortKind> {
+        self.name.as_ref().map(PortName::kind)
+    }
+
     /// A copy with other values for some keys.
     #[must_use]
     pub fn with(&self, overrides: &SwitchPortOverrides) -> Self {
@@ -232,7 +237,7 @@ impl SwitchPort {
 
     /// The fault in the keys of a VXLAN port, or in using them at another port.
     fn tunnel_fault(&self) -> Option<(&'static str, String)> {
-        if !matches!(self.name, Some(PortName::Vxlan { .. })) {
+        if self.kind() != Some(PortKind::Vxlan) {
             let only = || "only a port vxlan:NAME has it".to_owned();
             let default = Self::default();
             let fault = [
@@ -277,15 +282,16 @@ impl SwitchPort {
         let mut faults = self.range_faults();
         let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
         if self.name.is_none() {
-            wrong("switch.port.name", "which port? Name an interface, tap:NAME, memory:NAME or vxlan:NAME");
+            let sentence = format!("which port? Name an interface, {}", PortKind::listed());
+            wrong("switch.port.name", &sentence);
         }
         if self.receive == Receive::Thread {
-            match (&self.name, on_exit) {
-                (None | Some(PortName::Interface { .. }), OnExit::Keep(_)) => wrong(
+            match (self.kind(), on_exit) {
+                (None | Some(PortKind::Interface), OnExit::Keep(_)) => wrong(
                     "switch.port.receive",
                     "the thread ends with the switch, and with it what waits for it: give another on_exit, or leave receive at sender",
                 ),
-                (None | Some(PortName::Interface { .. }), _) => {}
+                (None | Some(PortKind::Interface), _) => {}
                 _ => wrong("switch.port.receive", "only a veth interface has it"),
             }
         }
@@ -318,7 +324,7 @@ impl Switch {
 
     /// The names of its ports, with that of the host's own interface.
     pub fn names(&self) -> impl Iterator<Item = PortName> {
-        let local = self.local.clone().map(PortName::Local);
+        let local = self.local.clone().map(PortName::local);
         self.port.iter().filter_map(|port| port.name.clone()).chain(local)
     }
 
@@ -337,7 +343,7 @@ impl Switch {
             ),
             Some(_) => {}
         }
-        if let Some(Err(why)) = self.local.as_deref().map(PortName::local) {
+        if let Some(why) = self.local.as_deref().and_then(PortName::local_fault) {
             wrong("switch.local".to_owned(), why);
         }
         let count = self.names().count();

@@ -12,8 +12,8 @@ use twinpath_observe::metrics;
 use twinpath_sys::clock;
 
 use super::port::{Port, State};
-use super::start::Opened;
 use super::{Loaded, Switching, snapshots};
+use crate::kinds::Opened;
 
 /// Why the configuration of a switch without a file cannot be read again.
 const NO_FILE: &str = "there is no file to read again: this switch was told everything on its command line; change its ports by \
@@ -92,7 +92,7 @@ impl Switching {
         let ports = &self.ports;
         let is_there = |number: &u16| ports.iter().any(|port| port.number == *number);
         let joins =
-            |number: &u16| ports.iter().any(|port| port.number == *number && port.joins_with.is_some());
+            |number: &u16| ports.iter().any(|port| port.number == *number && port.joins_with().is_some());
         let complete = |waiting: &mut Waiting| {
             let Changed { taken_out, brought_in, .. } = &waiting.changed;
             !taken_out.iter().any(is_there) && !brought_in.iter().any(joins)
@@ -256,7 +256,7 @@ impl Switching {
         self.ports[at].removed = true;
         self.detach(at, State::Gone);
         if self.ports[at].leaving == 0 {
-            self.ports[at].release();
+            self.ports[at].on.release();
             self.ports.remove(at);
         }
     }

@@ -11,7 +11,6 @@ use twinpath_observe::report::Report;
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_time::{Duration, Instant};
 
-use super::port::On;
 use super::{SwitchError, Switching};
 use crate::homes::{Heard, HomeAt, HomeError};
 use crate::offload::Learned;
@@ -27,8 +26,8 @@ pub(super) enum Woken {
     OpenFlow,
     /// Entries of learned addresses are to be looked after.
     Learned,
-    /// A memory port, by its place.
-    Memory(usize),
+    /// A port for another process, by its place.
+    Port(usize),
     /// More of the MAC table can be swept.
     Sweep,
     /// The thread of that capture has ended.
@@ -56,19 +55,13 @@ impl Controlled for Switching {
     }
 
     async fn next(&mut self) -> Result<Woken, SwitchError> {
-        let memories = self.ports.iter().enumerate().filter_map(|(at, port)| match &port.on {
-            On::Memory(memory) => Some(Box::pin(async move {
-                memory.is_due().await;
-                at
-            })),
-            _ => None,
-        });
-        let memories: Vec<_> = memories.collect();
-        let memory = async {
-            if memories.is_empty() {
+        let ports = self.ports.iter().enumerate().filter_map(|(at, port)| Some((at, port.on.due()?)));
+        let (places, due): (Vec<_>, Vec<_>) = ports.unzip();
+        let due = async {
+            if due.is_empty() {
                 return std::future::pending().await;
             }
-            select_all(memories).await.0
+            places[select_all(due).await.1]
         };
         let sweep = async {
             if self.sweep_from.is_none() {
@@ -90,7 +83,7 @@ impl Controlled for Switching {
                 let (home, heard) = event.map_err(HomeError::from)?;
                 Woken::Heard(home, heard)
             }
-            at = memory => Woken::Memory(at),
+            at = due => Woken::Port(at),
             () = sweep => Woken::Sweep,
             Some(id) = self.ended.1.recv() => Woken::CaptureEnded(id),
         })
@@ -105,7 +98,7 @@ impl Controlled for Switching {
             Woken::Learned => {
                 self.with_learned(|learned, now, snapshot| learned.look_after(now, snapshot));
             }
-            Woken::Memory(at) => self.look_at_memory(at),
+            Woken::Port(at) => self.step(at),
             Woken::Sweep => self.sweep(),
             Woken::CaptureEnded(id) => {
                 self.captures.ended(id, &mut self.workers);
@@ -247,9 +240,9 @@ impl Switching {
         self.homes.let_all_go();
         self.captures.end_all();
         stop_all(self.workers.drain(..));
-        for port in &mut self.ports {
-            self.homes.end_thread(port.home, port.thread.take());
-            port.release();
+        for at in 0..self.ports.len() {
+            self.end_thread(at);
+            self.ports[at].on.release();
         }
         left.iter().map(WorkerHandle::name).collect()
     }

@@ -2,19 +2,16 @@
 
 use twinpath_attach::mirror::Event;
 use twinpath_attach::mirror::table::Link;
-use twinpath_config::PortName;
 use twinpath_learning::{Loop, Notice};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_switch_engine::SwitchEvent;
-use twinpath_sys::{clock, ethtool};
+use twinpath_sys::clock;
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::Switching;
-use super::port::{On, State};
-use super::start::Opened;
+use super::port::State;
 use crate::homes::HomeAt;
-use crate::memory_port::Looked;
-use crate::offload::peer_of;
+use crate::kinds::{OpenError, Opened, Step};
 
 /// Parts of the MAC table that are swept before other work gets its turn.
 const SWEEP_PARTS: usize = 1024;
@@ -104,7 +101,7 @@ impl Switching {
         if port.leaving > 0 {
             return;
         }
-        port.release();
+        port.on.release();
         if port.removed {
             self.ports.remove(at);
             return self.give_back_unused();
@@ -130,29 +127,34 @@ impl Switching {
     pub(super) fn detach(&mut self, at: usize, state: State) {
         let port = &mut self.ports[at];
         let was_attached = std::mem::replace(&mut port.state, state) == State::Attached;
-        port.joins_with = None;
+        let is_carried = port.on.carried_mut().map(|carried| carried.joins_with = None).is_some();
         if !was_attached {
             return;
         }
-        let (id, home, ifindex, owner) = (port.id(), port.home, port.ifindex, port.worker);
-        let is_carried = matches!(port.on, On::Interface);
-        port.leaving = if is_carried { self.workers.len() } else { 1 };
+        let (number, home, ifindex) = (port.number, port.home, port.ifindex);
+        port.leaving = std::mem::take(&mut port.given);
         // First no frame is sent there any more.
         self.take_snapshot();
         if !is_carried {
-            self.count_and_detach(owner, id);
-            return self.tell_owner(id.port, owner, None);
+            return self.detach_queues(number);
         }
         if let Err(error) = self.homes.let_go(home, ifindex) {
             tracing::warn!("{}: {error}", self.ports[at].name);
         }
-        self.homes.end_thread(home, self.ports[at].thread.take());
-        self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
+        self.end_thread(at);
+        self.workers.iter_mut().for_each(|worker| worker.remove_port(number));
+    }
+
+    /// The kernel takes the frames of a port's interface as it did before it was a port.
+    pub(super) fn end_thread(&mut self, at: usize) {
+        let port = &mut self.ports[at];
+        let thread = port.on.carried_mut().and_then(|carried| carried.thread.take());
+        self.homes.end_thread(port.home, thread);
     }
 
     /// Gives network namespaces back that have no port any more, and queues that carry none.
     pub(super) fn give_back_unused(&mut self) {
-        let ports = self.ports.iter().map(|port| (port.home, matches!(port.on, On::Interface)));
+        let ports = self.ports.iter().map(|port| (port.home, port.on.carried().is_some()));
         for emptied in self.homes.give_back_unused(ports) {
             self.with_openflow(|openflow, _| openflow.remove_kernel(emptied.home));
             self.with_learned(|learned, now, snapshot| learned.remove(emptied.home, now, snapshot));
@@ -169,90 +171,77 @@ impl Switching {
         }
     }
 
-    /// Tells the other workers that this one has a port from now on, or no longer.
-    pub(super) fn tell_owner(&mut self, port: u16, owner: usize, worker: Option<u16>) {
-        for other in self.workers.iter_mut().filter(|other| other.number() != owner) {
-            other.tell(Command::PortElsewhere { port, worker });
-        }
-    }
-
-    fn count_and_detach(&mut self, worker: usize, id: PortId) {
-        if self.workers[worker].queues().iter().any(|queue| queue.id == id) {
-            self.count(worker, id);
-            self.ports_changed = true;
-            self.workers[worker].detach_queue(id);
+    /// Takes the queues of a port from the workers that have them. The others no longer hand frames for it over.
+    fn detach_queues(&mut self, number: u16) {
+        for worker in 0..self.workers.len() {
+            let queues = self.workers[worker].queues().iter().filter(|queue| queue.id.port == number);
+            let queues: Vec<PortId> = queues.map(|queue| queue.id).collect();
+            if queues.is_empty() {
+                self.workers[worker].tell(Command::PortElsewhere { port: number, worker: None });
+            }
+            for id in queues {
+                self.count(worker, id);
+                self.ports_changed = true;
+                self.workers[worker].detach_queue(id);
+            }
         }
     }
 
     /// Attaches a port if what it is on is there.
     pub(super) fn try_to_attach(&mut self, at: usize) {
-        let port = &self.ports[at];
-        if port.is_attached() || port.leaving > 0 || port.removed {
-            return;
-        }
-        if matches!(self.ports[at].on, On::Memory(_)) {
-            return self.look_at_memory(at);
-        }
-        let name = self.ports[at].name.interface().unwrap_or_default().to_owned();
-        let is_made_here = matches!(self.ports[at].name, PortName::Local(_) | PortName::Vxlan { .. });
-        if !is_made_here && self.homes.tables(self.ports[at].home).link_named(&name).is_none() {
-            self.ports[at].state = State::Gone;
+        if self.ports[at].is_attached() || !self.ports[at].is_free() {
             return;
         }
         let mut port = self.ports.swap_remove(at);
-        match self.open(&mut port) {
-            Ok(opened) => {
-                tracing::info!("{} is attached", port.name);
-                self.ports.push(port);
-                let last = self.ports.len() - 1;
-                self.ports.swap(at, last);
-                self.bring_in(vec![(self.ports[at].number, opened)]);
-            }
+        let opened = self.open(&mut port);
+        let number = port.number;
+        match &opened {
+            Ok(Opened::Nothing) | Err(OpenError::NoInterface { .. }) => port.state = State::Gone,
+            Ok(_) => tracing::info!("{} is attached", port.name),
             Err(error) => {
                 let why = error.to_string();
                 if port.state != State::Refused(why.clone()) {
                     tracing::error!("{} is there, but not in use: {why}", port.name);
                     port.state = State::Refused(why);
                 }
-                self.ports.push(port);
-                let last = self.ports.len() - 1;
-                self.ports.swap(at, last);
             }
+        }
+        self.ports.push(port);
+        let last = self.ports.len() - 1;
+        self.ports.swap(at, last);
+        match opened {
+            // Another process may have connected to it meanwhile.
+            Ok(Opened::Nothing) => self.step(at),
+            Ok(opened) => self.bring_in(vec![(number, opened)]),
+            Err(_) => {}
         }
     }
 
-    /// Does what is due at the socket of a memory port.
-    pub(super) fn look_at_memory(&mut self, at: usize) {
+    /// Does what is due at a port for another process.
+    pub(super) fn step(&mut self, at: usize) {
         let port = &mut self.ports[at];
-        let id = (port.leaving == 0 && !port.removed).then_some(port.id());
-        let On::Memory(memory) = &mut port.on else { return };
-        match memory.look(id) {
-            Looked::Nothing => {}
-            Looked::Connected(queue) => {
+        let number = port.is_free().then_some(port.number);
+        match port.on.step(number) {
+            Step::Nothing => {}
+            Step::Connected(queues, who) => {
                 port.state = State::Attached;
-                tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
+                tracing::info!("{}: {who}", port.name);
                 let number = port.number;
-                self.bring_in(vec![(number, Opened::Queue(queue))]);
+                self.bring_in(vec![(number, Opened::Queues(queues))]);
             }
-            Looked::Left => {
-                tracing::info!("{}: the application has gone", port.name);
+            Step::Left(why) => {
+                tracing::info!("{}: {why}", port.name);
                 self.detach(at, State::Gone);
             }
         }
     }
 
-    /// Reads again how the interface of a port is connected: that may change with its link.
-    fn read_settings(&mut self, home: HomeAt, ifindex: u32, name: &str) {
-        let port = self.ports.iter_mut().find(|port| port.is_on(home, ifindex));
-        let Some(port) = port.filter(|port| matches!(port.on, On::Interface)) else { return };
-        port.settings = self.homes.run(home, || ethtool::link_settings(name)).ok().and_then(Result::ok);
-        // Its other end may have another address by now.
-        if self.homes.has_entries(home) {
-            port.peer = self.homes.run(home, || peer_of(ifindex)).ok().and_then(Result::ok).flatten();
-        }
-        if let Some(thread) = &port.thread
-            && let Ok(Err(error)) = self.homes.run(home, || thread.renew())
-        {
+    /// The link of a port has changed.
+    fn link_has_changed(&mut self, home: HomeAt, link: &Link) {
+        let Some(port) = self.ports.iter_mut().find(|port| port.is_on(home, link.ifindex)) else { return };
+        let Some(carried) = port.on.carried_mut() else { return };
+        carried.link_is(link.up);
+        if let Err(error) = carried.read_settings(&self.homes, home, link.ifindex, &link.name) {
             tracing::warn!("{}: receive=thread: {error}", port.name);
         }
     }
@@ -263,12 +252,9 @@ impl Switching {
             self.ports_changed = true;
         }
         match event {
-            Event::Link(Link { name, ifindex, up, .. }) => {
-                if let Some(port) = self.ports.iter_mut().find(|port| port.is_on(home, ifindex)) {
-                    port.link_is(up);
-                }
-                self.read_settings(home, ifindex, &name);
-                self.link_is_there(home, &name);
+            Event::Link(link) => {
+                self.link_has_changed(home, &link);
+                self.link_is_there(home, &link.name);
             }
             Event::Renamed { ifindex, to, .. } => {
                 let ours = self.ports.iter().find(|port| port.is_on(home, ifindex));
@@ -279,9 +265,7 @@ impl Switching {
             }
             Event::LinkGone { ifindex, .. } => {
                 let Some(at) = self.ports.iter().position(|port| port.is_on(home, ifindex)) else { return };
-                // A TAP interface of ours that was moved works on: its queue is a descriptor.
-                let moved = matches!(&self.ports[at].on, On::Local(Some(tap)) if tap.exists());
-                if !moved {
+                if !self.ports[at].on.has_moved() {
                     tracing::warn!("{} has gone: it is a port again when it is back", self.ports[at].name);
                     self.detach(at, State::Gone);
                 }

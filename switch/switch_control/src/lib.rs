@@ -13,15 +13,15 @@ pub mod controllers;
 mod events;
 pub mod homes;
 mod keep;
+mod kinds;
 mod learned;
-pub mod memory_port;
 mod numbers;
 pub mod offload;
 mod openflow;
 pub mod openflow_control;
 mod port;
-mod receive;
 mod reports;
+mod secret;
 mod snapshots;
 mod start;
 
@@ -203,7 +203,7 @@ fn configured(switch: Option<&Switch>) -> Vec<(PortName, SwitchPort)> {
     let ports = switch.iter().flat_map(|switch| &switch.port);
     let ports = ports.filter_map(|port| Some((port.name.clone()?, port.clone())));
     let local = switch.and_then(|switch| switch.local.clone());
-    ports.chain(local.map(|name| (PortName::Local(name), SwitchPort::default()))).collect()
+    ports.chain(local.map(|name| (PortName::local(name), SwitchPort::default()))).collect()
 }
 
 /// Carries frames until SIGINT or SIGTERM; `ready` is called once it does. Returns the names of workers that were stuck at the end,
@@ -217,8 +217,12 @@ pub fn run(
     ready: impl FnOnce(&Ready),
 ) -> Result<Vec<String>, SwitchError> {
     let (socket, name) = (plan.socket.clone(), plan.name.clone());
-    let addresses =
-        Addresses { socket: socket.as_deref(), kind: "switch", name: &name, metrics: plan.metrics };
+    let addresses = Addresses {
+        socket: socket.as_deref(),
+        kind: "switch",
+        name: &name,
+        metrics: plan.metrics,
+    };
     let start = async |offered, socket: &Path| Switching::start(plan, source, offered, socket).await;
     run_to_end(addresses, start, ready, Switching::stop)
 }

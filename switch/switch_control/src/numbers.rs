@@ -6,7 +6,7 @@ use twinpath_config::{PortName, SwitchPort};
 use twinpath_learning::PORT_MAX;
 
 use super::Switching;
-use super::port::OpenError;
+use crate::kinds::OpenError;
 
 impl Switching {
     /// A number for each of these ports, which are to be made: the one that is configured, or one that no port has, nor

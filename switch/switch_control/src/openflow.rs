@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use twinpath_config::Switch;
+use twinpath_config::{PortKind, Switch};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
-use super::port::{On, Port};
+use super::port::Port;
 use crate::controllers::Bound;
 use crate::homes::HomeOffload;
 use crate::offload::KernelPort;
@@ -77,7 +77,9 @@ impl Switching {
                 continue;
             }
             match self.homes.set_up(port.home, port.ifindex, !down) {
-                Ok(()) => port.asked_down = Some(down),
+                Ok(()) => {
+                    port.on.carried_mut().into_iter().for_each(|carried| carried.asked_down = Some(down));
+                }
                 Err(error) => {
                     let to = if down { "down" } else { "up" };
                     tracing::warn!("{}: its interface is not set {to}: {error}", port.name);
@@ -100,13 +102,13 @@ impl Switching {
                 let link = self.homes.link(port.home, port.ifindex).filter(|_| port.is_attached());
                 PortFacts {
                     number: port.number,
-                    is_local: matches!(port.on, On::Local(_)),
+                    is_local: port.name.kind() == PortKind::Local,
                     name: port.name.to_string(),
                     address: link.and_then(|link| link.mac).map(|mac| mac.0),
                     is_down: link.and_then(|link| port.is_down(link)),
                     is_up: port.link(link.map(|link| link.state())) == "up",
                     kernel: self.kernel_port(port),
-                    settings: port.settings,
+                    settings: port.on.carried().and_then(|carried| carried.settings),
                     counts: PortCounts {
                         before: port.before,
                         queues: queues.remove(&port.number).unwrap_or_default(),
@@ -118,20 +120,17 @@ impl Switching {
 
     /// A port as the kernel may forward its frames; not if somebody is to have copies of them.
     pub(super) fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
-        let link = self.homes.link(port.home, port.ifindex)?;
+        let (carried, link) = (port.carried()?, self.homes.link(port.home, port.ifindex)?);
         // What is sent to a port whose link is down, workers count (port_down).
-        let is_plain = port.is_attached()
-            && link.state() == "up"
-            && port.joins_with.is_none()
-            && matches!(port.on, On::Interface)
-            && port.config.mirror_to.is_none();
+        let is_plain =
+            link.state() == "up" && carried.joins_with.is_none() && port.config.mirror_to.is_none();
         let frame_len_max = link.mtu + ETHERNET_LEN;
         is_plain.then(|| {
             let kernel = KernelPort {
                 ifindex: port.ifindex,
-                peer: port.peer,
+                peer: carried.peer,
                 frame_len_max,
-                has_xdp: port.xdp == Some(Ok(())),
+                has_xdp: carried.xdp == Some(Ok(())),
                 takes_xdp: self.homes.takes_xdp(port.home, port.ifindex),
             };
             (port.home, kernel)

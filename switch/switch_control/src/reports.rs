@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use twinpath_config::{PortMode, SwitchPort};
+use twinpath_config::PortMode;
 use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter, SwitchCounters, SwitchCounts};
 use twinpath_observe::report::{self as report, Report};
@@ -10,7 +10,7 @@ use twinpath_port::PortId;
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::clock;
 
-use super::port::{On, Port, State};
+use super::port::Port;
 use super::{PATH, Switching};
 use crate::offload::PortForwarded;
 use crate::openflow_control::OpenFlow;
@@ -93,11 +93,11 @@ impl Switching {
         report::Interface {
             name: port.name.to_string(),
             ifindex: if port.is_attached() { port.ifindex } else { 0 },
-            kind: link.map_or_else(|| port.name.kind().to_owned(), |link| link.kind.clone()),
+            kind: link.map_or_else(|| port.name.kind().word().to_owned(), |link| link.kind.clone()),
             path: PATH.to_owned(),
             link: port.link(link.map(|link| link.state())).to_owned(),
-            mtu: match port.on {
-                On::Vxlan(mtu) if port.is_attached() => mtu,
+            mtu: match port.on.mtu() {
+                Some(mtu) if port.is_attached() => mtu,
                 _ => link.map_or(0, |link| link.mtu),
             },
             why: port.why(&self.plan.name),
@@ -161,7 +161,7 @@ impl Switching {
         report::SwitchPort {
             name: port.name.to_string(),
             number: port.number.into(),
-            kind: port.name.kind().to_owned(),
+            kind: port.name.kind().word().to_owned(),
             state: port.link(link).to_owned(),
             why: port.why(&self.plan.name),
             mode: config.mode.name().to_owned(),
@@ -240,51 +240,5 @@ impl Switching {
             drops.extend(rows(place, counts.into_iter()));
         }
         drops
-    }
-}
-
-impl Port {
-    /// Its state in a word; `link` is that of its interface.
-    pub(super) fn link(&self, link: Option<&'static str>) -> &'static str {
-        match (&self.state, &self.on, link) {
-            (State::Attached, On::Memory(_) | On::Vxlan(_), _) => "up",
-            (State::Attached, _, Some(state)) => state,
-            // A TAP interface of ours that was moved to another namespace.
-            (State::Attached, ..) => "elsewhere",
-            (State::Gone, On::Memory(_), _) => "waiting",
-            (State::Gone, ..) => "gone",
-            (State::Refused(_), ..) => "refused",
-        }
-    }
-
-    /// A sentence about what it is on.
-    fn why(&self, switch: &str) -> String {
-        match (&self.state, &self.on) {
-            (State::Refused(why), _) => why.clone(),
-            (State::Gone, On::Interface) => {
-                "the interface is not there; the port is in use when it comes".to_owned()
-            }
-            (_, On::Interface) => {
-                let taken =
-                    if self.thread.is_some() { ", its frames taken by a thread of the kernel" } else { "" };
-                let what = format!("a port of {switch}, withheld from the kernel's stack{taken}");
-                match &self.xdp {
-                    Some(Ok(())) => {
-                        format!("{what}; its driver forwards flows (xdp), and tc those that it cannot")
-                    }
-                    Some(Err(why)) => format!("{what}; flows are forwarded at tc, not in its driver: {why}"),
-                    None => what,
-                }
-            }
-            (_, On::Vxlan(_)) => {
-                let SwitchPort { vni, remotes, udp_port, .. } = &self.config;
-                format!("network {} by VXLAN, UDP port {udp_port}, to {remotes}", vni.unwrap_or_default())
-            }
-            (_, On::Local(_)) => format!("this host's own interface on {switch}"),
-            (_, On::Memory(memory)) => match memory.application() {
-                Some(pid) => format!("process {pid} has it; it connected to {}", memory.path().display()),
-                None => format!("an application connects to {}", memory.path().display()),
-            },
-        }
     }
 }

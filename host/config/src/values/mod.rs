@@ -20,5 +20,5 @@ pub use name::{NAME_MAX, is_name};
 pub use on_exit::OnExit;
 pub use openflow::{DatapathId, Endpoint, FailMode, Offload, PortOffload, Receive};
 pub use path::{AttachAsked, Path, PathAsked, ReflexAsked, UnknownAttach, UnknownPath};
-pub use port::{AddressList, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+pub use port::{AddressList, PortKind, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

@@ -19,70 +19,100 @@ const fn is_vlan(vlan: u16) -> bool {
     vlan >= 1 && vlan <= VLAN_MAX
 }
 
+/// A kind of port of a switch. A further kind needs its place in these lists, and in the list of the switch
+/// (`switch/switch_control/src/kinds/mod.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortKind {
+    /// An interface of the kernel: `veth1`; in another network namespace: `veth1@NETNS`.
+    Interface,
+    /// A TAP interface that a virtual machine opens: `tap:vm0`. It comes and goes with the machine.
+    Tap,
+    /// A port for another process: `memory:app1`.
+    Memory,
+    /// Switches of other hosts, by VXLAN: `vxlan:dc2`; with its sockets in another network namespace:
+    /// `vxlan:dc2@NETNS`.
+    Vxlan,
+    /// The host's own interface, made by the switch. It is not written as a port, but named by `--local`.
+    Local,
+}
+
+impl PortKind {
+    /// The kinds that are written in front of a name, as in `tap:vm0`. A name without a kind is an interface.
+    const WRITTEN: [Self; 3] = [Self::Tap, Self::Memory, Self::Vxlan];
+
+    /// The word for it: `interface`, `tap`, `memory`, `vxlan` or `local`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Interface => "interface",
+            Self::Tap => "tap",
+            Self::Memory => "memory",
+            Self::Vxlan => "vxlan",
+            Self::Local => "local",
+        }
+    }
+
+    /// Whether a port of this kind has the name of a kernel interface.
+    const fn is_interface(self) -> bool {
+        matches!(self, Self::Interface | Self::Tap | Self::Local)
+    }
+
+    /// Whether a port of this kind may be in another network namespace: `@NETNS` behind its name.
+    const fn has_namespace(self) -> bool {
+        matches!(self, Self::Interface | Self::Vxlan)
+    }
+
+    /// The kinds that are written, for messages: `tap:NAME, memory:NAME or vxlan:NAME`.
+    pub(crate) fn listed() -> String {
+        let [others @ .., last] = Self::WRITTEN.map(|kind| format!("{}:NAME", kind.word()));
+        format!("{} or {last}", others.join(", "))
+    }
+}
+
 /// A port, by its kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum PortName {
-    /// An interface of the kernel: `veth1`; in another network namespace: `veth1@NETNS`.
-    Interface {
-        /// Its name.
-        name: String,
-        /// The namespace, as `ip netns` names it, or the path of its file.
-        namespace: Option<String>,
-    },
-    /// A TAP interface that a virtual machine opens: `tap:vm0`. It comes and goes with the machine.
-    Tap(String),
-    /// A port for another process: `memory:app1`.
-    Memory(String),
-    /// Switches of other hosts, by VXLAN: `vxlan:dc2`; with its sockets in another network namespace:
-    /// `vxlan:dc2@NETNS`.
-    Vxlan {
-        /// Its name.
-        name: String,
-        /// The namespace, as `ip netns` names it, or the path of its file.
-        namespace: Option<String>,
-    },
-    /// The host's own interface, made by the switch. It is not written as a port, but named by `--local`.
-    Local(String),
+pub struct PortName {
+    kind: PortKind,
+    name: String,
+    /// The namespace, as `ip netns` names it, or the path of its file.
+    namespace: Option<String>,
 }
 
 impl PortName {
-    /// The host's own interface, if the name is valid for one.
-    ///
-    /// # Errors
-    /// A sentence: why not.
-    pub fn local(name: &str) -> Result<Self, String> {
-        interface(name).map(Self::Local)
+    /// The host's own interface, by its name.
+    #[must_use]
+    pub const fn local(name: String) -> Self {
+        Self { kind: PortKind::Local, name, namespace: None }
+    }
+
+    /// Why a name is not valid for the host's own interface.
+    pub(crate) fn local_fault(name: &str) -> Option<String> {
+        interface(name).err()
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> PortKind {
+        self.kind
+    }
+
+    /// Its name, without its kind and namespace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The kernel interface that it uses; `None` for a memory port and VXLAN.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
-        match self {
-            Self::Interface { name, .. } | Self::Tap(name) | Self::Local(name) => Some(name),
-            Self::Memory(_) | Self::Vxlan { .. } => None,
-        }
+        self.kind.is_interface().then_some(&self.name)
     }
 
     /// The other network namespace that it is in.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        match self {
-            Self::Interface { namespace, .. } | Self::Vxlan { namespace, .. } => namespace.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// The word for its kind: `interface`, `tap`, `memory`, `vxlan` or `local`.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Interface { .. } => "interface",
-            Self::Tap(_) => "tap",
-            Self::Memory(_) => "memory",
-            Self::Vxlan { .. } => "vxlan",
-            Self::Local(_) => "local",
-        }
+        self.namespace.as_deref()
     }
 }
 
@@ -119,37 +149,31 @@ impl FromStr for PortName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(name) = text.strip_prefix("tap:") {
-            return interface(name).map(Self::Tap);
-        }
-        if let Some(name) = text.strip_prefix("memory:") {
-            return word("memory", name).map(Self::Memory);
-        }
-        if let Some(name) = text.strip_prefix("vxlan:") {
-            let (name, namespace) = in_namespace(name)?;
-            return Ok(Self::Vxlan { name: word("vxlan", name)?, namespace });
-        }
-        if let Some((kind, _)) = text.split_once(':').filter(|(kind, _)| !kind.contains('@')) {
-            return Err(format!(
-                "`{text}`: there is no kind of port `{kind}`: write an interface (veth1, veth1@NETNS), tap:NAME, memory:NAME or \
-                 vxlan:NAME"
-            ));
-        }
-        let (name, namespace) = in_namespace(text)?;
-        Ok(Self::Interface { name: interface(name)?, namespace })
+        let (kind, written) = match text.split_once(':').filter(|(kind, _)| !kind.contains('@')) {
+            None => (PortKind::Interface, text),
+            Some((word, name)) => match PortKind::WRITTEN.into_iter().find(|kind| kind.word() == word) {
+                Some(kind) => (kind, name),
+                None => {
+                    return Err(format!(
+                        "`{text}`: there is no kind of port `{word}`: write an interface (veth1, veth1@NETNS), {}",
+                        PortKind::listed()
+                    ));
+                }
+            },
+        };
+        let (name, namespace) = if kind.has_namespace() { in_namespace(written)? } else { (written, None) };
+        let name = if kind.is_interface() { interface(name) } else { word(kind.word(), name) }?;
+        Ok(Self { kind, name, namespace })
     }
 }
 
 impl fmt::Display for PortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Interface { name, namespace: None } | Self::Local(name) => f.write_str(name),
-            Self::Interface { name, namespace: Some(namespace) } => write!(f, "{name}@{namespace}"),
-            Self::Tap(name) => write!(f, "tap:{name}"),
-            Self::Memory(name) => write!(f, "memory:{name}"),
-            Self::Vxlan { name, namespace: None } => write!(f, "vxlan:{name}"),
-            Self::Vxlan { name, namespace: Some(namespace) } => write!(f, "vxlan:{name}@{namespace}"),
+        if PortKind::WRITTEN.contains(&self.kind) {
+            write!(f, "{}:", self.kind.word())?;
         }
+        f.write_str(&self.name)?;
+        self.namespace.iter().try_for_each(|namespace| write!(f, "@{namespace}"))
     }
 }
 

@@ -2,17 +2,20 @@
 //! keeps the port until it hangs up. One application has a port at a time.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::unix::AsyncFd;
-use tokio::time::Instant as Due;
+use tokio::time::Instant as Deadline;
+use twinpath_frame::BURST_MAX;
 use twinpath_host::{readable, readable_copy};
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::PortId;
 use twinpath_shm::{Listener, OfferError, SLOTS_DEFAULT, ShmConfig, ShmPort};
 use twinpath_time::Duration;
+
+use super::kind::{About, Due, Kind, Making, OpenError, Opened, Opening, Step};
 
 /// How long an application may take to say which version it uses.
 const GREETING: Duration = Duration::from_secs(2);
@@ -25,55 +28,42 @@ enum Stage {
     /// Nobody is connected.
     Waits,
     /// One is connected, and has not said its version; until then.
-    Greets(AsyncFd<OwnedFd>, Due),
+    Greets(AsyncFd<OwnedFd>, Deadline),
     /// It has its end of the port.
     Has(AsyncFd<OwnedFd>),
 }
 
 /// The socket of a memory port, and its application.
-pub struct Memory {
+pub(crate) struct Memory {
     listener: Listener,
     offered: AsyncFd<OwnedFd>,
     path: PathBuf,
     stage: Stage,
     /// No connection is accepted before this time.
-    paused_until: Option<Due>,
-}
-
-/// What became of a look at the socket.
-pub enum Looked {
-    /// Nothing to do.
-    Nothing,
-    /// An application has its end: this is the other one.
-    Connected(Box<dyn PortQueue>),
-    /// The application has gone.
-    Left,
+    paused_until: Option<Deadline>,
 }
 
 impl Memory {
     /// Listens at the path of the port. A socket of a process that has died is replaced.
     ///
     /// # Errors
-    /// Those of the socket.
-    pub fn offer(path: &Path) -> std::io::Result<Self> {
-        let listener = Listener::bind(path)?;
-        let offered = readable_copy(listener.as_fd())?;
-        Ok(Self { listener, offered, path: path.to_owned(), stage: Stage::Waits, paused_until: None })
-    }
-
-    /// Where an application connects.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// [`OpenError::Listen`].
+    pub(crate) fn offer(making: &Making<'_>) -> Result<Self, OpenError> {
+        let path = making.socket()?;
+        let listen = |error| OpenError::Listen { path: path.display().to_string(), error };
+        let listener = Listener::bind(&path).map_err(listen)?;
+        let offered = readable_copy(listener.as_fd()).map_err(listen)?;
+        Ok(Self { listener, offered, path, stage: Stage::Waits, paused_until: None })
     }
 
     /// The process ID of the application that has the port.
-    pub fn application(&self) -> Option<u32> {
+    fn application(&self) -> Option<u32> {
         let Stage::Has(connection) = &self.stage else { return None };
         socket_peercred(connection.get_ref()).ok().map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Waits until [`Self::look`] has something to do. Cancelling it loses nothing.
-    pub async fn is_due(&self) {
+    /// Waits until [`Kind::step`] has something to do. Cancelling it loses nothing.
+    async fn is_due(&self) {
         let accepts = async {
             if let Some(until) = self.paused_until {
                 tokio::time::sleep_until(until).await;
@@ -101,20 +91,6 @@ impl Memory {
         }
     }
 
-    /// Does what is due. `id` is the port's, if it may be attached now.
-    pub fn look(&mut self, id: Option<PortId>) -> Looked {
-        self.accept();
-        match std::mem::replace(&mut self.stage, Stage::Waits) {
-            Stage::Waits => Looked::Nothing,
-            Stage::Greets(connection, until) => self.greet(connection, until, id),
-            Stage::Has(connection) if is_open(connection.get_ref()) => {
-                self.stage = Stage::Has(connection);
-                Looked::Nothing
-            }
-            Stage::Has(_) => Looked::Left,
-        }
-    }
-
     /// Takes connections: the first one may get the port, others are closed while it has it.
     fn accept(&mut self) {
         self.paused_until = None;
@@ -123,7 +99,7 @@ impl Memory {
                 Ok(None) => return,
                 Ok(Some(connection)) => match (&self.stage, readable(connection)) {
                     (Stage::Waits, Ok(connection)) => {
-                        self.stage = Stage::Greets(connection, Due::now() + GREETING)
+                        self.stage = Stage::Greets(connection, Deadline::now() + GREETING)
                     }
                     // One that is refused finds its connection closed.
                     (_, Ok(_)) => {}
@@ -131,48 +107,90 @@ impl Memory {
                 },
                 Err(error) => {
                     tracing::warn!("{}: cannot accept an application: {error}", self.path.display());
-                    self.paused_until = Some(Due::now() + PAUSE);
+                    self.paused_until = Some(Deadline::now() + PAUSE);
                     return;
                 }
             }
         }
     }
 
-    fn greet(&mut self, connection: AsyncFd<OwnedFd>, until: Due, id: Option<PortId>) -> Looked {
-        let Some(id) = id else {
+    fn greet(&mut self, connection: AsyncFd<OwnedFd>, until: Deadline, number: Option<u16>) -> Step {
+        let Some(number) = number else {
             // The queue of the application before is still on its way back.
-            if Due::now() < until {
+            if Deadline::now() < until {
                 self.stage = Stage::Greets(connection, until);
             }
-            return Looked::Nothing;
+            return Step::Nothing;
         };
+        let id = PortId { port: number, queue: 0 };
         let created = ShmPort::create(&ShmConfig { id, slots: SLOTS_DEFAULT });
         let (port, offer) = match created {
             Ok(created) => created,
             Err(error) => {
                 tracing::warn!("{}: {error}", self.path.display());
-                return Looked::Nothing;
+                return Step::Nothing;
             }
         };
         match offer.answer(connection.get_ref()) {
             Ok(()) => {
                 self.stage = Stage::Has(connection);
-                Looked::Connected(Box::new(port))
+                let who = format!("process {} is connected", self.application().unwrap_or(0));
+                Step::Connected(vec![Box::new(port)], who)
             }
-            Err(OfferError::Silent) if Due::now() < until => {
+            Err(OfferError::Silent) if Deadline::now() < until => {
                 self.stage = Stage::Greets(connection, until);
-                Looked::Nothing
+                Step::Nothing
             }
             Err(error) => {
                 tracing::warn!("{}: {error}", self.path.display());
-                Looked::Nothing
+                Step::Nothing
             }
         }
     }
+}
+
+impl Kind for Memory {
+    /// An application has to connect first.
+    fn open(&mut self, _opening: Opening<'_>) -> Result<Opened, OpenError> {
+        Ok(Opened::Nothing)
+    }
 
     /// Hangs up.
-    pub fn release(&mut self) {
+    fn release(&mut self) {
         self.stage = Stage::Waits;
+    }
+
+    fn due(&self) -> Option<Due<'_>> {
+        Some(Box::pin(self.is_due()))
+    }
+
+    fn step(&mut self, number: Option<u16>) -> Step {
+        self.accept();
+        match std::mem::replace(&mut self.stage, Stage::Waits) {
+            Stage::Waits => Step::Nothing,
+            Stage::Greets(connection, until) => self.greet(connection, until, number),
+            Stage::Has(connection) if is_open(connection.get_ref()) => {
+                self.stage = Stage::Has(connection);
+                Step::Nothing
+            }
+            Stage::Has(_) => Step::Left("the application has gone".to_owned()),
+        }
+    }
+
+    /// Its queue holds no frames: 128 KiB.
+    fn pool_frames(&self) -> u32 {
+        BURST_MAX as u32
+    }
+
+    fn absent(&self) -> &'static str {
+        "waiting"
+    }
+
+    fn why(&self, _about: &About<'_>) -> String {
+        match self.application() {
+            Some(pid) => format!("process {pid} has it; it connected to {}", self.path.display()),
+            None => format!("an application connects to {}", self.path.display()),
+        }
     }
 }
 
