@@ -282,8 +282,12 @@ impl Bridge {
 /// [`BridgeError`]; everything has been undone then.
 pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<Vec<String>, BridgeError> {
     let (socket, name) = (plan.socket.clone(), plan.port.clone());
-    let addresses =
-        Addresses { socket: socket.as_deref(), kind: "bridge", name: &name, metrics: plan.metrics };
+    let addresses = Addresses {
+        socket: socket.as_deref(),
+        kind: &report::InstanceKind::Bridge,
+        name: &name,
+        metrics: plan.metrics,
+    };
     let start = async |_offered, socket: &Path| Bridge::start(plan, socket).await;
     run_to_end(addresses, start, ready, Bridge::stop)
 }

@@ -29,7 +29,7 @@ impl Bridge {
         let pool_bytes = self.workers.iter().map(|worker| worker.host.pool_bytes()).sum::<u64>();
         Report {
             instance: report::Instance {
-                service: "bridge".to_owned(),
+                kind: report::InstanceKind::Bridge,
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
             interfaces: vec![self.report_interface(Side::Port), self.report_interface(Side::Kernel)],

@@ -194,7 +194,7 @@ fn announce(ready: &Ready, voice: Voice) {
             "metrics": ready.metrics,
         }));
         let ports = report.instance.ports.join(" and ");
-        let _ = writeln!(out, "serving {} ({ports}) on {}", report.instance.service, interface.name);
+        let _ = writeln!(out, "serving {} ({ports}) on {}", report.instance.kind, interface.name);
         let _ = writeln!(out, "  path {}: {}", interface.path, interface.why);
         for not in &interface.why_not {
             let _ = writeln!(out, "  not {}: {}", not.path, not.reason);

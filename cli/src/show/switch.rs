@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use twinpath_config::PortKind;
 use twinpath_observe::report::{Report, SwitchPort};
 
 use super::grid::{cells, headers, table};
@@ -45,7 +46,7 @@ pub(super) fn ports(report: &Report) -> String {
     }
     let _ = write!(text, "\n{}", grid(&report.ports));
     for port in &report.ports {
-        if port.state != "up" || port.kind != "interface" {
+        if port.state != "up" || port.kind != PortKind::Interface.word() {
             let _ = write!(text, "\n{}: {}", port.name, port.why);
         }
         if let Some(other) = &port.blocked_for {

@@ -4,14 +4,11 @@ use std::fmt::Write as _;
 
 use twinpath_observe::command::Topic;
 use twinpath_observe::report::{
-    Configuration, Device, Draining, Interface, KeptReplies, PortCounts, Reflexes, Report, Sandbox,
-    ServeCounts, Service, StandingBy, Worker, WorkerCounts,
+    Configuration, Device, Draining, InstanceKind, Interface, KeptReplies, PortCounts, Reflexes, Report,
+    Sandbox, ServeCounts, Service, StandingBy, Worker, WorkerCounts,
 };
 
 use super::grid::{cells, headers, table};
-
-/// The service name of an interface's owner.
-const OWNER: &str = "sockets";
 
 /// The requested part of the report.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
@@ -20,19 +17,19 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Instance) {
         sections.push(instance(report));
     }
-    // A switch has neither services nor claims, and answers no peers.
-    let is_switch = report.switch.is_some();
-    // The same holds for the owner of an interface, which has no workers either.
-    let is_owner = report.instance.service == OWNER;
-    let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && !is_switch && !is_owner);
-    if topic == Topic::Ports || (topic == Topic::All && is_switch) {
+    let kind = &report.instance.kind;
+    // A switch has neither services nor claims, and answers no peers. The same holds for the owner of an interface, which
+    // has no workers either.
+    let has_services = matches!(kind, InstanceKind::Serve(_) | InstanceKind::Bridge);
+    let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && has_services);
+    if topic == Topic::Ports || (topic == Topic::All && *kind == InstanceKind::Switch) {
         sections.push(super::switch::ports(report));
     }
     if topic == Topic::Macs {
         sections.push(super::switch::macs(report));
     }
     sections.extend(super::openflow::render(topic, report));
-    if topic == Topic::Programs || (topic == Topic::All && is_owner) {
+    if topic == Topic::Programs || (topic == Topic::All && *kind == InstanceKind::Sockets) {
         sections.push(super::programs::programs(report));
     }
     if part_of_service(Topic::Services) {
@@ -67,7 +64,7 @@ fn instance(report: &Report) -> String {
     let instance = &report.instance;
     format!(
         "{} on {}, pid {}, up {}, twinpath {}, {:.1} MiB of frame memory",
-        instance.service,
+        instance.kind,
         if instance.ports.is_empty() { "no port".to_owned() } else { instance.ports.join(" and ") },
         instance.pid,
         span(instance.uptime_s),
@@ -371,9 +368,8 @@ fn workers(report: &Report) -> String {
         time.add_row([worker.worker.to_string()].into_iter().chain(cells(&worker.counts)));
     }
     let mut text = format!("{work}\n{time}");
-    let is_bridge = report.instance.service == "bridge";
     for worker in &report.workers {
-        text += &stuck(worker, is_bridge);
+        text += &stuck(worker, &report.instance.kind);
         let _ = write!(text, "\n{}\n{}", idle(worker), latency_request(worker));
         text.push_str(&scheduling(worker));
     }
@@ -408,7 +404,8 @@ fn scheduling(worker: &Worker) -> String {
 }
 
 /// A sentence about a worker that is or was stuck.
-fn stuck(worker: &Worker, is_bridge: bool) -> String {
+fn stuck(worker: &Worker, kind: &InstanceKind) -> String {
+    let is_bridge = *kind == InstanceKind::Bridge;
     let (number, times) = (worker.worker, worker.times_stuck);
     match worker.stuck_ms {
         Some(ms) if is_bridge => {

@@ -82,7 +82,7 @@ impl Followed {
     fn forget_replaced(&mut self) {
         let what = |known: &Known| {
             let interface = known.report.interfaces.first().map(|interface| interface.name.clone());
-            (known.report.instance.service.clone(), known.report.instance.ports.clone(), interface)
+            (known.report.instance.kind.clone(), known.report.instance.ports.clone(), interface)
         };
         let alive: Vec<_> = self.known.iter().filter(|known| known.alive).map(what).collect();
         self.known.retain(|known| known.alive || !alive.contains(&what(known)));
@@ -93,7 +93,7 @@ fn gone(known: &Known) -> String {
     let instance = &known.report.instance;
     format!(
         "{} on {} (pid {}) is gone: waiting for it to come back",
-        instance.service,
+        instance.kind,
         instance.ports.join(" and "),
         instance.pid
     )

@@ -102,7 +102,7 @@ pub(crate) fn rates(before: &Report, after: &Report) -> Rates {
     let interval = Interval { seconds };
     Rates {
         pid: after.instance.pid,
-        serves: format!("{} on {}", after.instance.service, after.instance.ports.join(" and ")),
+        serves: format!("{} on {}", after.instance.kind, after.instance.ports.join(" and ")),
         uptime_s: after.instance.uptime_s,
         seconds,
         services: after.services.iter().map(|now| interval.service(now, before, after)).collect(),

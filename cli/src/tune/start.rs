@@ -79,7 +79,7 @@ pub(super) fn running(interface: &str) -> Option<Running> {
     }
     let cpus: Option<Vec<usize>> =
         report.workers.iter().map(|worker| worker.cpu.map(|cpu| cpu as usize)).collect();
-    let name = format!("{}, pid {}", report.instance.service, report.instance.pid);
+    let name = format!("{}, pid {}", report.instance.kind, report.instance.pid);
     Some(Running { mode, cpus: cpus.unwrap_or_default(), name, costs: report.machine })
 }
 

@@ -142,8 +142,8 @@ enum Woken<E> {
 pub struct Addresses<'a> {
     /// Its command socket; `None`: the usual one for programs of this kind and name.
     pub socket: Option<&'a Path>,
-    /// Its kind, such as `switch`.
-    pub kind: &'a str,
+    /// What it is.
+    pub kind: &'a report::InstanceKind,
     /// Its name.
     pub name: &'a str,
     /// The address of the metrics endpoint.
@@ -173,7 +173,7 @@ where
             // Before anything is changed, so that a signal cannot interrupt the start halfway.
             let mut signals = Signals::new()?;
             let Addresses { socket, kind, name, metrics } = addresses;
-            let usual = || default_socket(&run_directory(), kind, name);
+            let usual = || default_socket(&run_directory(), kind.text(), name);
             let commands = Server::bind(&socket.map_or_else(usual, Path::to_owned))?;
             let scrapes = match metrics {
                 Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),

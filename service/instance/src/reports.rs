@@ -40,7 +40,7 @@ impl Instance {
         let pool_bytes = self.everyone().map(|worker| worker.pool_bytes()).sum::<u64>() + ring_bytes;
         Report {
             instance: report::Instance {
-                service: self.plan.names(),
+                kind: report::InstanceKind::Serve(self.plan.names()),
                 ports: self.plan.services.iter().flat_map(ServicePlan::ports).collect(),
                 draining: self.report_drain(),
                 configuration: self.reloads.report(),

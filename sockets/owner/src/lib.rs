@@ -194,8 +194,12 @@ struct Owner {
 /// [`OwnerError`]; everything has been undone then.
 pub fn run(plan: OwnerPlan, ready: impl FnOnce(&Ready)) -> Result<(), OwnerError> {
     let (socket, name) = (plan.socket.clone(), plan.interface.clone());
-    let addresses =
-        Addresses { socket: socket.as_deref(), kind: "sockets", name: &name, metrics: plan.metrics };
+    let addresses = Addresses {
+        socket: socket.as_deref(),
+        kind: &report::InstanceKind::Sockets,
+        name: &name,
+        metrics: plan.metrics,
+    };
     let start = async |_offered, socket: &Path| Owner::start(plan, socket).await;
     let stop = |owner| {
         drop(owner);

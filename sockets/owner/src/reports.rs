@@ -17,7 +17,7 @@ impl Owner {
     pub(crate) fn report_all(&self) -> Report {
         Report {
             instance: report::Instance {
-                service: "sockets".to_owned(),
+                kind: report::InstanceKind::Sockets,
                 ports: vec![self.door.path().display().to_string()],
                 ..report_process(self.started, 0, &self.confined)
             },

@@ -219,7 +219,7 @@ pub fn run(
     let (socket, name) = (plan.socket.clone(), plan.name.clone());
     let addresses = Addresses {
         socket: socket.as_deref(),
-        kind: "switch",
+        kind: &report::InstanceKind::Switch,
         name: &name,
         metrics: plan.metrics,
     };

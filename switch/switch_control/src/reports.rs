@@ -40,7 +40,7 @@ impl Switching {
         let of = |port: &Port| queues.get(&port.number).unwrap_or(&none).as_slice();
         Report {
             instance: report::Instance {
-                service: "switch".to_owned(),
+                kind: report::InstanceKind::Switch,
                 ports: vec![self.plan.name.clone()],
                 configuration: self.source.is_some().then(|| report::Configuration {
                     read_s: clock::now().since(self.read_at).as_secs_f64(),

@@ -9,7 +9,7 @@ fn instance_draining() -> Instance {
     Instance {
         pid: 12,
         version: "0.1.0".to_owned(),
-        service: "echo".to_owned(),
+        kind: InstanceKind::Serve("echo".to_owned()),
         ports: vec!["udp/7".to_owned(), "tcp/7".to_owned()],
         uptime_s: 3725.5,
         pool_mib: 8.0,
@@ -136,7 +136,8 @@ fn a_topic_shows_itself_and_all_shows_every_topic_but_config() {
 
 #[test]
 fn all_of_a_switch_shows_its_ports_and_nothing_of_services() {
-    let report = Report { switch: Some(Switch::default()), ..report() };
+    let instance = Instance { kind: InstanceKind::Switch, ..instance_draining() };
+    let report = Report { instance, switch: Some(Switch::default()), ..report() };
     let all = render(Topic::All, &report);
     assert!(all.contains(&render(Topic::Ports, &report)));
     assert!(!all.contains(&render(Topic::Services, &report)));

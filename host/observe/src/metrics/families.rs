@@ -65,7 +65,7 @@ fn of_instance() -> Vec<Family> {
             |report| {
                 let instance = &report.instance;
                 vec![Row {
-                    labels: vec![instance.version.clone(), instance.service.clone()],
+                    labels: vec![instance.version.clone(), instance.kind.to_string()],
                     value: Value::Labels,
                 }]
             },

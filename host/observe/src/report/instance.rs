@@ -1,6 +1,62 @@
 //! The part of the report about the instance as a whole.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+/// What an instance is. It is written as one text: the names of its services, or the word for its kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum InstanceKind {
+    /// It has services, of these names: `echo`. By `twinpath serve` or the library.
+    Serve(String),
+    /// An exception port: `twinpath bridge`.
+    Bridge,
+    /// `twinpath switch`
+    Switch,
+    /// The owner of an interface, for sockets of programs: `twinpath sockets`.
+    Sockets,
+}
+
+impl InstanceKind {
+    /// The kinds that have a word.
+    const WORDS: [(Self, &'static str); 3] =
+        [(Self::Bridge, "bridge"), (Self::Switch, "switch"), (Self::Sockets, "sockets")];
+
+    /// Its text in reports.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Serve(names) => names,
+            other => Self::WORDS.iter().find(|(kind, _)| kind == other).map_or("", |(_, word)| word),
+        }
+    }
+}
+
+impl Default for InstanceKind {
+    fn default() -> Self {
+        Self::Serve(String::new())
+    }
+}
+
+impl fmt::Display for InstanceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<String> for InstanceKind {
+    fn from(text: String) -> Self {
+        let known = Self::WORDS.into_iter().find(|(_, word)| *word == text);
+        known.map_or_else(|| Self::Serve(text), |(kind, _)| kind)
+    }
+}
+
+impl From<InstanceKind> for String {
+    fn from(kind: InstanceKind) -> Self {
+        kind.text().to_owned()
+    }
+}
 
 /// The program that answers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -9,8 +65,9 @@ pub struct Instance {
     pub pid: u32,
     /// Version of twinpath.
     pub version: String,
-    /// The service, e.g. `echo`.
-    pub service: String,
+    /// What it is.
+    #[serde(rename = "service")]
+    pub kind: InstanceKind,
     /// Ports of the service: `udp/7`, `tcp/7`.
     pub ports: Vec<String>,
     /// Seconds since the start.

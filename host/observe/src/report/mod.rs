@@ -10,7 +10,7 @@ pub use twinpath_inspect::{
 pub use twinpath_port::PortCounts;
 pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};
 
-pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, StandingBy};
+pub use self::instance::{Capability, Configuration, Draining, Instance, InstanceKind, Sandbox, StandingBy};
 pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, KeptReplies, LeftBehind, Offload,
     Queue, Reflexes, WhyNot,

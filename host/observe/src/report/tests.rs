@@ -112,3 +112,18 @@ fn no_name_comes_twice_in_what_has_groups_of_counts() {
     fields::<ServiceKept>();
     fields::<SwitchPort>();
 }
+
+#[test]
+fn what_an_instance_is_is_one_text_in_a_report() {
+    for (kind, text) in [
+        (InstanceKind::Serve("echo, rpc".to_owned()), "echo, rpc"),
+        (InstanceKind::Bridge, "bridge"),
+        (InstanceKind::Switch, "switch"),
+        (InstanceKind::Sockets, "sockets"),
+    ] {
+        let instance = Instance { kind: kind.clone(), ..Instance::default() };
+        let written = serde_json::to_value(&instance).unwrap();
+        assert_eq!(written["service"], text);
+        assert_eq!(serde_json::from_value::<Instance>(written).unwrap().kind, kind);
+    }
+}
