@@ -173,7 +173,7 @@ impl From<WatchEvent> for Outcome {
 
 /// One running instance.
 struct Instance {
-    plan: Plan,
+    plan: Rc<Plan>,
     mirror: Awaited<Mirror>,
     announcements: Awaited<Announcements>,
     workers: Vec<WorkerHandle>,
@@ -304,7 +304,7 @@ pub fn run(
             instance.watch_first();
             instance.watch_sockets();
             let offers = Offers { commands: &server, metrics: instance.offered.subscribe() };
-            let plan = instance.plan.clone();
+            let plan = Rc::clone(&instance.plan);
             let outcome =
                 twinpath_host::run(&mut instance, &mut signals, offers, |state| ready(state, &plan)).await;
             let outcome = outcome.map(|()| instance.tell_the_end());

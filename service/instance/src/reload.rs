@@ -226,10 +226,10 @@ impl Instance {
         let settings = plan.settings.clone();
         if config != former {
             let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
-            let mut plan = Plan { take_over, stand_by, ..plan };
+            let plan = Plan { take_over, stand_by, ..plan };
             let former = self.plan.former_reflexes(&changes.services);
             let had_store = self.reflexes.kept().is_some();
-            self.reflexes.allow(&mut plan, &services, &former);
+            let plan = self.reflexes.allow(plan, &services, &former);
             if let Err(why) = self.change(&changes, plan, &services).await {
                 self.reflexes.refuse(had_store);
                 return Err(why);
@@ -238,7 +238,7 @@ impl Instance {
             self.set_workers(&changes, &config);
         }
         // A file may now give a value that was a default before; the report distinguishes the two.
-        self.plan.settings = settings;
+        self.plan = Rc::new(Plan { settings, ..(*self.plan).clone() });
         self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
         applied.into_iter().for_each(|applied| applied());
         Ok(lines)
@@ -251,16 +251,10 @@ impl Instance {
         plan: Plan,
         services: &[Box<dyn Prototype>],
     ) -> Result<(), String> {
-        let mut plan = plan;
-        for (origin, planned) in changes.services.iter().zip(&mut plan.services) {
-            // A service keeps the ports that the kernel has chosen for it.
-            if let Origin::Kept(before, _) | Origin::Replaces(before, _) = origin {
-                let former = &self.plan.services[*before];
-                planned.udp = if planned.udp == Some(0) { former.udp.or(Some(0)) } else { planned.udp };
-                planned.tcp = if planned.tcp == Some(0) { former.tcp.or(Some(0)) } else { planned.tcp };
-            }
-        }
-        let mut staged = match self.stage(changes, &mut plan, services).await {
+        let (mut staged, plan) = match self
+            .stage(changes, self.with_known_ports(plan, changes), services)
+            .await
+        {
             Ok(staged) => staged,
             Err(error) if self.reloads.has_leaving() => {
                 return Err(format!(
@@ -270,7 +264,7 @@ impl Instance {
             }
             Err(error) => return Err(error.to_string()),
         };
-        self.reflexes.settle(&mut plan);
+        let plan = Rc::new(self.reflexes.settle(plan));
         let parts = staged.parts();
         let handles = match self.prepare(&plan, &mut staged) {
             Ok(handles) => handles,
@@ -295,13 +289,31 @@ impl Instance {
         Ok(())
     }
 
-    /// Binds the new ports and makes the new services.
+    /// The plan, in which a service keeps the ports that the kernel has chosen for it.
+    fn with_known_ports(&self, plan: Plan, changes: &Changes) -> Plan {
+        let known = |asked: Option<u16>, former: Option<u16>| match asked {
+            Some(0) => former.or(asked),
+            asked => asked,
+        };
+        let planned = plan.services.into_iter().zip(&changes.services);
+        let services = planned.map(|(planned, origin)| match origin {
+            Origin::Kept(before, _) | Origin::Replaces(before, _) => {
+                let former = &self.plan.services[*before];
+                let (udp, tcp) = (known(planned.udp, former.udp), known(planned.tcp, former.tcp));
+                ServicePlan { udp, tcp, ..planned }
+            }
+            Origin::New => planned,
+        });
+        Plan { services: services.collect(), ..plan }
+    }
+
+    /// Binds the new ports and makes the new services. Returns the plan with the ports that the kernel has chosen.
     async fn stage(
         &mut self,
         changes: &Changes,
-        plan: &mut Plan,
+        plan: Plan,
         services: &[Box<dyn Prototype>],
-    ) -> Result<Staged, InstanceError> {
+    ) -> Result<(Staged, Plan), InstanceError> {
         let metrics = match plan.metrics {
             same if same == self.plan.metrics => None,
             None => Some(None),
@@ -317,9 +329,13 @@ impl Instance {
         };
         check_addresses(planned, was_served, &self.mirror, &self.interface.name)?;
         let bound = hold_all_ports(fresh.map(|(_, plan)| plan), plan.workers, &mut own)?;
-        let fresh = changes.services.iter().zip(&mut plan.services).filter(|(origin, _)| is_fresh(origin));
-        fresh.zip(&bound).for_each(|((_, plan), sockets)| sockets.name_ports(plan));
-        let plan = &*plan;
+        let mut named = bound.iter();
+        let planned = changes.services.iter().zip(plan.services);
+        let planned = planned.map(|(origin, plan)| match is_fresh(&origin).then(|| named.next()).flatten() {
+            Some(sockets) => sockets.name_ports(plan),
+            None => plan,
+        });
+        let plan = Plan { services: planned.collect(), ..plan };
         let fresh = changes.services.iter().zip(&plan.services).zip(services);
         let fresh: Vec<_> = fresh.filter(|((origin, _), _)| is_fresh(origin)).collect();
         let held = |ethertype| self.interface.frame_claims.iter().any(|it| it.ethertype() == ethertype);
@@ -329,7 +345,7 @@ impl Instance {
             .filter(|plan| plan.ethertype.is_some_and(|ethertype| !held(ethertype)))
             .collect();
         if !types.is_empty() {
-            needs_fast_path(plan, &self.interface.choice)?;
+            needs_fast_path(&plan, &self.interface.choice)?;
         }
         let frame_claims = match self.interface.ifindex {
             Some(ifindex) => hold_frames(&types, &plan.interface, ifindex)?,
@@ -353,7 +369,7 @@ impl Instance {
         }
         let mut helds = helds.into_iter();
         let fresh = changes.services.iter().map(|origin| if is_fresh(&origin) { helds.next() } else { None });
-        Ok(Staged { fresh: fresh.collect(), services: each, frame_claims, metrics })
+        Ok((Staged { fresh: fresh.collect(), services: each, frame_claims, metrics }, plan))
     }
 
     /// Gives the workers the new services and waits until all have taken them. From then on the new

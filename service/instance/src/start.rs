@@ -1,5 +1,6 @@
 //! Starting an instance, step by step.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -59,17 +60,19 @@ fn slow_sockets(plan: &Plan) -> usize {
 impl Instance {
     /// Does every step of the start, until both paths serve.
     pub(super) async fn start(
-        mut plan: Plan,
+        plan: Plan,
         parts: Parts<'_>,
         source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
-        let reflexes = ServedReflexes::of(&mut plan, parts.services);
+        let (reflexes, plan) = ServedReflexes::of(plan, parts.services);
         set_aside(slow_sockets(&plan));
         let (mirror, announcements) = listen_to_kernel(&plan)?;
         let link = find_link(&mirror, &plan.interface)?;
         let (mut former, sockets) = hold(&plan, &mirror, &link.name)?;
-        plan.services.iter_mut().zip(&sockets).for_each(|(service, sockets)| sockets.name_ports(service));
+        let services = plan.services.iter().cloned().zip(&sockets);
+        let services = services.map(|(service, sockets)| sockets.name_ports(service)).collect();
+        let plan = Plan { services, ..plan };
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         let standing_by = stand_by(&plan, &mut former, &held)?;
         former.aside()?;
@@ -90,7 +93,7 @@ impl Instance {
         let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
         let (tell, outcomes) = mpsc::channel(MESSAGES_MAX);
         let mut instance = Self {
-            plan,
+            plan: Rc::new(plan),
             mirror,
             announcements,
             workers: Vec::new(),
@@ -136,7 +139,7 @@ impl Instance {
         self.own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
         // Until everything is ready, requests that wait in the sockets belong to the former instance.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
-        self.reflexes.settle(&mut self.plan);
+        self.plan = Rc::new(self.reflexes.settle((*self.plan).clone()));
         self.stand_in = self.new_stand_in(services)?;
         if let Some(standing_by) = &self.standing_by {
             (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());

@@ -24,14 +24,13 @@ pub struct KernelSockets {
 }
 
 impl KernelSockets {
-    /// Fills in the ports that the kernel has chosen, where the plan left the choice to it (port 0).
-    pub fn name_ports(&self, plan: &mut ServicePlan) {
-        if let Some(chosen) = self.udp.first().filter(|_| plan.udp == Some(0)) {
-            plan.udp = Some(chosen.port());
-        }
-        if let Some((_, chosen, _)) = self.listeners.first().filter(|_| plan.tcp == Some(0)) {
-            plan.tcp = Some(*chosen);
-        }
+    /// The plan of their service, with the ports that the kernel has chosen where it left the choice to it
+    /// (port 0).
+    #[must_use]
+    pub fn name_ports(&self, plan: ServicePlan) -> ServicePlan {
+        let udp = self.udp.first().filter(|_| plan.udp == Some(0)).map(UdpSocket::port);
+        let tcp = self.listeners.first().filter(|_| plan.tcp == Some(0)).map(|(_, chosen, _)| *chosen);
+        ServicePlan { udp: udp.or(plan.udp), tcp: tcp.or(plan.tcp), ..plan }
     }
 }
 

@@ -21,7 +21,8 @@ use crate::rpcbind::Registration;
 
 pub use config::{idle_config, wanted};
 
-/// The plan of an instance.
+/// The plan of an instance. Nothing is written to a plan that is in use: what becomes known later, such as a port that
+/// the kernel chose, makes another plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The services, at least one.
@@ -103,7 +104,7 @@ pub struct ServicePlan {
     pub any_source_port: bool,
     /// Number of threads of each worker for work that may block, if the service has such work.
     pub pool: PoolLimits,
-    /// Which requests the kernel's programs may answer, if any; see [`Plan::allow_reflexes`].
+    /// Which requests the kernel's programs may answer, if any; see [`Plan::with_reflexes`].
     pub reflex: Option<ServiceReflex>,
     /// Why the kernel's programs may answer nothing although the service and the configuration allow it;
     /// empty: no such reason.
@@ -218,16 +219,17 @@ impl FormerReflexes {
 }
 
 impl Plan {
-    /// Lets the kernel's programs answer for services, as each of them allows. `former` has the numbers of
-    /// the former plan. A service that continues keeps its number, and so its counts and kept replies. A
-    /// new service gets a number that no other one still uses.
-    pub fn allow_reflexes(
-        &mut self,
+    /// This plan, in which the kernel's programs answer for services, as each of them allows. `former` has the
+    /// numbers of the former plan. A service that continues keeps its number, and so its counts and kept replies.
+    /// A new service gets a number that no other one still uses.
+    #[must_use]
+    pub fn with_reflexes(
+        mut self,
         allowed: impl Iterator<Item = Option<Allowed>>,
         former: &FormerReflexes,
-    ) {
+    ) -> Self {
         if self.reflex == ReflexAsked::Off {
-            return;
+            return self;
         }
         let mut free = (0..REFLEX_SERVICES_MAX as u8).filter(|number| !former.used.contains(number));
         for (at, (service, allowed)) in self.services.iter_mut().zip(allowed).enumerate() {
@@ -239,6 +241,7 @@ impl Plan {
                 service.no_reflex = format!("{REFLEX_SERVICES_MAX} services have reflexes already");
             }
         }
+        self
     }
 
     /// The limit of replies per second by the programs, if they may send any.

@@ -32,19 +32,25 @@ pub struct ServedReflexes {
 impl ServedReflexes {
     /// For the first plan of an instance; see [`Self::allow`].
     #[must_use]
-    pub fn of(plan: &mut Plan, services: &[Box<dyn Prototype>]) -> Self {
+    pub fn of(plan: Plan, services: &[Box<dyn Prototype>]) -> (Self, Plan) {
         let mut new = Self::default();
-        new.allow(plan, services, &FormerReflexes::default());
-        new
+        let plan = new.allow(plan, services, &FormerReflexes::default());
+        (new, plan)
     }
 
-    /// Lets the programs answer for the services of a plan. `former` has the service numbers of the former
+    /// The plan, in which the programs answer for its services. `former` has the service numbers of the former
     /// plan, if there is one. The memory for kept replies is made once a service keeps some, if programs
     /// may read it.
-    pub fn allow(&mut self, plan: &mut Plan, services: &[Box<dyn Prototype>], former: &FormerReflexes) {
+    #[must_use]
+    pub fn allow(
+        &mut self,
+        mut plan: Plan,
+        services: &[Box<dyn Prototype>],
+        former: &FormerReflexes,
+    ) -> Plan {
         let keeps = |service: &dyn Prototype| matches!(service.reflex(), Reflex::Kept(_));
         let none = match services.iter().any(|service| keeps(&**service)) {
-            true => self.provide(plan),
+            true => self.provide(&plan),
             false => String::new(),
         };
         for (at, (service, planned)) in services.iter().zip(&mut plan.services).enumerate() {
@@ -66,7 +72,7 @@ impl ServedReflexes {
             }?;
             Some(Allowed { answers, may_loop: service.may_loop() })
         });
-        plan.allow_reflexes(allowed, former);
+        plan.with_reflexes(allowed, former)
     }
 
     /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none,
@@ -98,9 +104,10 @@ impl ServedReflexes {
         !former.goes_on(at) || former.number(at).is_some_and(|number| store.part(number).is_some())
     }
 
-    /// Called once the services of a plan are made: removes kept replies from the claims of services that
-    /// could not get their part of the memory.
-    pub fn settle(&self, plan: &mut Plan) {
+    /// The plan once its services are made: without kept replies for services that could not get their part of
+    /// the memory.
+    #[must_use]
+    pub fn settle(&self, mut plan: Plan) -> Plan {
         let has_part = |number| self.kept.as_ref().is_some_and(|store| store.part(number).is_some());
         for service in &mut plan.services {
             let keeps = |reflex: &ServiceReflex| reflex.answers == Answers::Kept;
@@ -108,6 +115,7 @@ impl ServedReflexes {
                 service.no_reflex = TooManyBindings.to_string();
             }
         }
+        plan
     }
 
     /// The memory for kept replies.

@@ -66,8 +66,7 @@ fn memory_is_made_only_where_programs_may_read_it() {
         return;
     }
     let makes = |service: Box<dyn Prototype>, lines: &str| {
-        let mut plan = plan(1, lines);
-        let reflexes = ServedReflexes::of(&mut plan, &[service]);
+        let (reflexes, plan) = ServedReflexes::of(plan(1, lines), &[service]);
         assert_eq!(
             reflexes.kept().is_some(),
             plan.services[0].reflex.is_some_and(|it| it.answers == Answers::Kept)
@@ -87,8 +86,8 @@ fn memory_is_made_only_where_programs_may_read_it() {
 
 #[test]
 fn a_service_without_memory_says_so_and_its_claims_say_nothing_of_kept_replies() {
-    let mut plan = plan(2, "[limits]\nkept_replies = 0");
-    let _ = ServedReflexes::of(&mut plan, &[keeps(), Box::new(Allows(Reflex::Mirror))]);
+    let plan = plan(2, "[limits]\nkept_replies = 0");
+    let (_, plan) = ServedReflexes::of(plan, &[keeps(), Box::new(Allows(Reflex::Mirror))]);
     assert_eq!(answers(&plan), [None, Some(Answers::Mirrored)]);
     assert!(plan.services[0].no_reflex.contains("limits.kept_replies"), "{}", plan.services[0].no_reflex);
     assert_eq!(plan.services[1].no_reflex, "");
@@ -99,8 +98,8 @@ fn a_source_has_a_limit_only_where_replies_could_be_answered() {
     if !root_or_skip() {
         return;
     }
-    let mut plan = plan(2, "[limits]\nreply_rate = 7");
-    let _ = ServedReflexes::of(&mut plan, &[keeps(), Box::new(Allows(Reflex::Mirror))]);
+    let plan = plan(2, "[limits]\nreply_rate = 7");
+    let (_, plan) = ServedReflexes::of(plan, &[keeps(), Box::new(Allows(Reflex::Mirror))]);
     let rates = plan.services.iter().map(|service| service.reflex_of(0).map(|reflex| reflex.source_rate));
     assert_eq!(rates.collect::<Vec<_>>(), [Some(0), Some(7)]);
 }
@@ -109,8 +108,7 @@ fn a_source_has_a_limit_only_where_replies_could_be_answered() {
 fn the_services_beyond_the_last_number_say_so() {
     let services: Vec<Box<dyn Prototype>> =
         (0..=SERVICES_MAX).map(|_| Box::new(Allows(Reflex::Mirror)) as Box<dyn Prototype>).collect();
-    let mut plan = plan(services.len(), "");
-    let _ = ServedReflexes::of(&mut plan, &services);
+    let (_, plan) = ServedReflexes::of(plan(services.len(), ""), &services);
     let (last, others) = plan.services.split_last().expect("some");
     assert!(others.iter().all(|service| service.reflex.is_some() && service.no_reflex.is_empty()));
     assert!(last.reflex.is_none() && last.no_reflex.contains("16"), "{}", last.no_reflex);
@@ -122,20 +120,18 @@ fn a_service_that_began_without_memory_has_none_after_a_reload_that_makes_some()
         return;
     }
     let services = [keeps(), keeps()];
-    let mut before = plan(1, "[limits]\nkept_replies = 0");
-    let mut reflexes = ServedReflexes::of(&mut before, &services[..1]);
+    let before = plan(1, "[limits]\nkept_replies = 0");
+    let (mut reflexes, before) = ServedReflexes::of(before, &services[..1]);
     let former = before.former_reflexes(&[Origin::Kept(0, Vec::new()), Origin::New]);
-    let mut after = plan(2, "");
-    reflexes.allow(&mut after, &services, &former);
+    let after = reflexes.allow(plan(2, ""), &services, &former);
     assert_eq!(answers(&after), [None, Some(Answers::Kept)], "the first one has no keepers");
     assert!(after.services[0].no_reflex.contains("start the instance again"));
     bind(&reflexes, &after, &services);
-    reflexes.settle(&mut after);
+    let after = reflexes.settle(after);
     assert_eq!(answers(&after), [None, Some(Answers::Kept)]);
     // A service keeps the keepers that it began with.
     let former = after.former_reflexes(&[Origin::Kept(0, Vec::new()), Origin::Kept(1, Vec::new())]);
-    let mut later = plan(2, "");
-    reflexes.allow(&mut later, &services, &former);
+    let later = reflexes.allow(plan(2, ""), &services, &former);
     assert_eq!(answers(&later), [None, Some(Answers::Kept)]);
     assert_eq!(later.services[1].reflex, after.services[1].reflex);
 }
@@ -146,8 +142,8 @@ fn a_service_whose_replies_are_used_in_too_many_instances_says_so() {
         return;
     }
     let services = [keeps()];
-    let (mut plan, mut used) = (plan(1, ""), Vec::new());
-    let reflexes = ServedReflexes::of(&mut plan, &services);
+    let mut used = Vec::new();
+    let (reflexes, plan) = ServedReflexes::of(plan(1, ""), &services);
     let Reflex::Kept(replies) = services[0].reflex() else { panic!("it keeps") };
     for _ in 0..twinpath_service::BINDINGS_MAX {
         let words: std::sync::Arc<dyn twinpath_reflex::Generations> =
@@ -156,7 +152,7 @@ fn a_service_whose_replies_are_used_in_too_many_instances_says_so() {
         used.push(words);
     }
     bind(&reflexes, &plan, &services);
-    reflexes.settle(&mut plan);
+    let plan = reflexes.settle(plan);
     assert_eq!(answers(&plan), [None]);
     assert!(plan.services[0].no_reflex.contains("instances"), "{}", plan.services[0].no_reflex);
 }
