@@ -131,6 +131,19 @@ impl Flight {
         self.records.front()
     }
 
+    /// The record, if there is no other.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<Sent> {
+        if self.records.len() == 1 { self.records.front().copied() } else { None }
+    }
+
+    /// Removes the only record, which has no mark.
+    #[inline]
+    pub(crate) fn remove_only(&mut self) {
+        self.records.clear();
+        (self.out, self.hint) = (0, 0);
+    }
+
     pub(crate) fn last(&self) -> Option<&Sent> {
         self.records.back()
     }

@@ -100,7 +100,7 @@ pub struct Segment<'a> {
     /// The window as sent, without its scale.
     pub window: u16,
     /// The options.
-    pub options: tcp::Options,
+    pub options: tcp::Options<'a>,
     /// Whether the IP header says "congestion experienced" (RFC 3168).
     pub congestion: bool,
     /// Payload bytes of each segment that this one was made of by the interface or the peer's kernel; 0 if it is one.

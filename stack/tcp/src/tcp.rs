@@ -499,6 +499,12 @@ impl Tcp {
         let slot = &mut self.slots[index as usize];
         let id = ConnectionId { index, generation: slot.generation };
         let Some(connection) = slot.connection.as_deref_mut() else { return Verdict::LeftToKernel };
+        if connection.take_in_order(now, segment) {
+            let fresh = Fresh { start: 0, len: segment.payload.len(), fin: false };
+            deliver(now, id, connection, &mut self.shared, segment, fresh, host);
+            self.work(now, index, sink);
+            return Verdict::Taken(id);
+        }
         let tuple = connection.tuple;
         let (fresh, reply) = connection.segment(now, segment, &mut self.shared);
         deliver(now, id, connection, &mut self.shared, segment, fresh, host);

@@ -28,41 +28,47 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
+impl Timestamps {
+    #[inline]
+    const fn read(bytes: &[u8; 8]) -> Self {
+        let [a, b, c, d, e, f, g, h] = *bytes;
+        Self { value: u32::from_be_bytes([a, b, c, d]), echo: u32::from_be_bytes([e, f, g, h]) }
+    }
+}
+
 /// The options of a segment that has arrived. Unknown ones are left out (RFC 9293 section 3.1, MUST-6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct Options<'a> {
+    /// The timestamps.
+    pub timestamps: Option<Timestamps>,
     /// The largest segment that the sender can receive.
     pub mss: Option<u16>,
     /// The shift of the sender's window, not above 14 (RFC 7323 section 2.3).
     pub scale: Option<u8>,
     /// Whether the sender takes SACK options.
     pub sack_permitted: bool,
-    /// The timestamps.
-    pub timestamps: Option<Timestamps>,
     /// Whether the segment is authenticated (TCP-AO, RFC 5925; MD5, RFC 2385).
     pub is_authenticated: bool,
-    blocks: [(u32, u32); SACK_BLOCKS_MAX],
-    block_count: u8,
+    /// The blocks of the SACK option, as they came.
+    blocks: &'a [u8],
 }
 
-impl Options {
+impl<'a> Options<'a> {
     /// Reads the options of a header. A malformed option ends the reading: what comes before it is valid.
     #[inline]
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &'a [u8]) -> Self {
         // All segments of an established connection look like this (RFC 7323 appendix A).
-        if let [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = *bytes {
-            let timestamps = Timestamps {
-                value: u32::from_be_bytes([a, b, c, d]),
-                echo: u32::from_be_bytes([e, f, g, h]),
-            };
-            return Self { timestamps: Some(timestamps), ..Self::default() };
+        if let Some([kind::NOP, kind::NOP, kind::TIMESTAMPS, 10, times @ ..]) = bytes.first_chunk::<12>()
+            && bytes.len() == 12
+        {
+            return Self { timestamps: Some(Timestamps::read(times)), ..Self::default() };
         }
         Self::parse_any(bytes)
     }
 
     #[inline(never)]
-    fn parse_any(mut bytes: &[u8]) -> Self {
+    fn parse_any(mut bytes: &'a [u8]) -> Self {
         let mut options = Self::default();
         while let Some((&found, rest)) = bytes.split_first() {
             match found {
@@ -79,35 +85,37 @@ impl Options {
         options
     }
 
-    fn read(&mut self, found: u8, value: &[u8]) {
+    fn read(&mut self, found: u8, value: &'a [u8]) {
         match (found, value) {
             (kind::MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
             (kind::SCALE, &[shift]) => self.scale = Some(shift.min(14)),
             (kind::SACK_PERMITTED, []) => self.sack_permitted = true,
-            (kind::TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
-                self.timestamps = Some(Timestamps {
-                    value: u32::from_be_bytes([a, b, c, d]),
-                    echo: u32::from_be_bytes([e, f, g, h]),
-                });
-            }
-            (kind::SACK, blocks) => {
-                for (place, block) in self.blocks.iter_mut().zip(blocks.chunks_exact(8)) {
-                    let [a, b, c, d, e, f, g, h] = *block else { break };
-                    *place = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-                    self.block_count += 1;
+            (kind::TIMESTAMPS, times) => {
+                if let Some(times) = times.first_chunk().filter(|_| times.len() == 8) {
+                    self.timestamps = Some(Timestamps::read(times));
                 }
             }
+            (kind::SACK, blocks) => self.blocks = blocks,
             (kind::MD5 | kind::AO, _) => self.is_authenticated = true,
             _ => {}
         }
     }
 
-    /// The blocks of the SACK option: first sequence number, and the number behind the last. They are as the peer has
-    /// sent them.
+    /// Whether there is a SACK option with a block.
     #[inline]
     #[must_use]
-    pub fn sack_blocks(&self) -> &[(u32, u32)] {
-        self.blocks.get(..usize::from(self.block_count)).unwrap_or_default()
+    pub const fn has_sack_blocks(&self) -> bool {
+        self.blocks.len() >= 8
+    }
+
+    /// The blocks of the SACK option: first sequence number, and the number behind the last. They are as the peer has
+    /// sent them, and at most [`SACK_BLOCKS_MAX`].
+    pub fn sack_blocks(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        self.blocks
+            .chunks_exact(8)
+            .take(SACK_BLOCKS_MAX)
+            .map(move |block| (number(block), number(&block[4..])))
     }
 }
 
@@ -177,6 +185,15 @@ impl Writer {
         self.put(&timestamps.echo.to_be_bytes());
     }
 
+    /// Writes the timestamps, and nothing else, into `target`; returns the length.
+    #[inline]
+    pub fn timestamps_alone(timestamps: Timestamps, target: &mut [u8; OPTIONS_LEN_MAX]) -> usize {
+        target[..4].copy_from_slice(&[kind::NOP, kind::NOP, kind::TIMESTAMPS, 10]);
+        target[4..8].copy_from_slice(&timestamps.value.to_be_bytes());
+        target[8..12].copy_from_slice(&timestamps.echo.to_be_bytes());
+        12
+    }
+
     /// How many SACK blocks still fit.
     #[must_use]
     pub const fn room_for_blocks(&self) -> usize {
@@ -238,7 +255,7 @@ mod tests {
             }
             options.sack(&blocks);
             let read = Options::parse(options.bytes());
-            assert_eq!(read.sack_blocks(), &blocks[..fit]);
+            assert_eq!(read.sack_blocks().collect::<Vec<_>>(), blocks[..fit]);
             assert_eq!(read.timestamps.is_some(), timestamps);
             assert!(options.len() <= OPTIONS_LEN_MAX && options.len().is_multiple_of(4));
         }
@@ -259,7 +276,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..41)) {
             let read = Options::parse(&bytes);
-            prop_assert!(read.sack_blocks().len() <= SACK_BLOCKS_MAX);
+            prop_assert!(read.sack_blocks().count() <= SACK_BLOCKS_MAX);
         }
     }
 }

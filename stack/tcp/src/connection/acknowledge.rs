@@ -78,7 +78,7 @@ impl Connection {
         let updated = self.update_window(now, segment, shared);
         self.probes = 0;
         if self.flight.is_empty() && !change.advances {
-            if !segment.options.sack_blocks().is_empty() {
+            if segment.options.has_sack_blocks() {
                 self.selective(now, segment, &mut change, shared);
             }
             if self.timer != Timer::None {
@@ -86,7 +86,7 @@ impl Connection {
             }
             return true;
         }
-        if !segment.options.sack_blocks().is_empty() {
+        if segment.options.has_sack_blocks() {
             self.selective(now, segment, &mut change, shared);
         }
         if change.advances {
@@ -156,15 +156,8 @@ impl Connection {
         self.stalled_since = now;
         self.set(flag::REARM);
         self.tell_room(shared);
-        if bytes > 0 {
-            self.tell(Events::ACKNOWLEDGED);
-        }
-        if self.flight.is_empty() {
-            self.flight.release(&mut shared.flights);
-            if self.send.is_empty() {
-                self.send.release(&mut shared.pool);
-                self.note_limit(now, false);
-            }
+        if self.send.is_empty() {
+            self.note_limit(now, false);
         }
         if fin_acked {
             self.fin_acknowledged(now, shared);
@@ -217,9 +210,8 @@ impl Connection {
         if !self.is(flag::SACK) {
             return;
         }
-        let blocks = segment.options.sack_blocks();
-        let first = blocks.first().map(|(start, end)| (Seq(*start), Seq(*end)));
-        let second = blocks.get(1).map(|(start, end)| (Seq(*start), Seq(*end)));
+        let mut blocks = segment.options.sack_blocks().map(|(start, end)| (Seq(start), Seq(end)));
+        let (first, second) = (blocks.next(), blocks.next());
         change.dsack = first.is_some_and(|first| self.is_dsack(first, second, segment.ack));
         if let Some((start, end)) = first.filter(|_| change.dsack) {
             shared.counters.dsacks_in += 1;
@@ -228,7 +220,8 @@ impl Connection {
         let una = self.snd_una.max(segment.ack);
         let Self { flight, rack, rtt, flags, .. } = self;
         let min_us = rtt.min_us();
-        for (start, end) in blocks.iter().skip(usize::from(change.dsack)).map(|(a, b)| (Seq(*a), Seq(*b))) {
+        let reported = first.filter(|_| !change.dsack).into_iter().chain(second).chain(blocks);
+        for (start, end) in reported {
             if !start.before(end) || end.after(self.snd_nxt) || !end.after(una) || start.before(self.snd_una)
             {
                 continue;

@@ -4,6 +4,7 @@
 
 mod acknowledge;
 mod calls;
+mod fast;
 mod handshake;
 mod output;
 mod receive;
@@ -152,8 +153,6 @@ impl Events {
     pub const WRITABLE: u8 = 4;
     /// The connection has ended: [`Info::ended`](crate::Info::ended) says why.
     pub const ENDED: u8 = 8;
-    /// Bytes were acknowledged.
-    pub const ACKNOWLEDGED: u8 = 16;
 
     /// Whether any of these bits is set.
     #[must_use]
@@ -445,10 +444,10 @@ impl Connection {
         self.data_start() + self.send.len() as u32
     }
 
-    /// The number of the first byte in the send buffer: `snd_una`, but for SYN and FIN.
+    /// The number of the first byte in the send buffer: `snd_una`, but for SYN.
     #[inline]
     fn data_start(&self) -> Seq {
-        if self.snd_una == self.iss { self.iss + 1 } else { self.snd_una }
+        self.snd_una + u32::from(matches!(self.state, State::SynSent | State::SynReceived))
     }
 
     /// The number behind the last byte that the peer's window allows.

@@ -14,7 +14,7 @@ use crate::seq::Seq;
 const CORK_TIME: Duration = Duration::from_millis(200);
 
 /// A segment sent this long after one came is an answer to it (Linux's `TCP_ATO_MIN`, include/net/tcp.h), ns.
-const REPLY_TIME_NS: u64 = 40_000_000;
+pub(super) const REPLY_TIME_NS: u64 = 40_000_000;
 
 /// The sink has no room; the rest is sent later.
 #[derive(Debug)]
@@ -23,13 +23,16 @@ struct Full;
 impl Connection {
     /// Sends what is to be sent now. False if the sink has no room for all.
     pub(crate) fn output(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> bool {
-        let whole = self.output_all(now, shared, sink).is_ok();
+        let whole = match self.send_answer(now, shared, sink) {
+            Some(sent) => sent,
+            None => self.output_all(now, shared, sink).is_ok(),
+        };
         if self.is(flag::REARM) {
             self.rearm(now, shared);
         }
-        if self.send.is_empty() && self.send.memory() > 0 {
-            // Room was lent, and nothing written.
-            self.send.release(&mut shared.pool);
+        if self.send.is_empty() {
+            // The last byte was acknowledged, or room was lent and nothing written.
+            self.rest(shared);
         }
         if self.is(flag::ACK_LATER) {
             self.delay_ack(now, shared);
@@ -62,6 +65,17 @@ impl Connection {
             self.send_ack(now, shared, sink)?;
         }
         Ok(())
+    }
+
+    /// Gives back what a connection needs only while something is to be sent.
+    #[inline]
+    fn rest(&mut self, shared: &mut Shared) {
+        if self.send.memory() > 0 {
+            self.send.release(&mut shared.pool);
+        }
+        if self.flight.is_empty() && self.flight.memory() > 0 {
+            self.flight.release(&mut shared.flights);
+        }
     }
 
     /// Bytes that were written and not sent.
@@ -286,7 +300,8 @@ impl Connection {
     }
 
     /// Notes once per round trip how much of the congestion window was used (RFC 7661).
-    fn note_window_use(&mut self, limited: bool) {
+    #[inline]
+    pub(super) fn note_window_use(&mut self, limited: bool) {
         let out = self.flight.out;
         if !self.snd_una.before(self.window_used_end) {
             self.window_used = out;
@@ -510,7 +525,8 @@ impl Connection {
         options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX)]);
     }
 
-    fn header(&mut self, seq: Seq, flags: u8) -> tcp::Header {
+    #[inline]
+    pub(super) fn header(&mut self, seq: Seq, flags: u8) -> tcp::Header {
         let window = self.select_window();
         self.last_ack_sent = self.rcv_nxt;
         tcp::Header {
@@ -525,7 +541,7 @@ impl Connection {
 
     /// An acknowledgement leaves with this segment.
     #[inline]
-    fn acknowledged_now(&mut self) {
+    pub(super) fn acknowledged_now(&mut self) {
         self.quick = self.quick.saturating_sub(1);
         self.clear(flag::ACK_NOW | flag::ACK_LATER);
         self.ack_at = Instant::NEVER;

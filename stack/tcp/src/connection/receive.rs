@@ -475,7 +475,8 @@ impl Connection {
 
     /// Learns the size of the peer's full segments, by which acknowledgements are counted: the largest seen, or a
     /// smaller one that comes twice in a row and does not end a write (Linux's `tcp_measure_rcv_mss`).
-    fn see_size(&mut self, segment: &Segment<'_>) {
+    #[inline]
+    pub(super) fn see_size(&mut self, segment: &Segment<'_>) {
         let len = if segment.unit == 0 { segment.payload.len() } else { usize::from(segment.unit) };
         let len = len.min(usize::from(u16::MAX)) as u16;
         if len >= self.rcv_mss {
