@@ -92,7 +92,7 @@ const fn rise(t: u64) -> u32 {
 
 /// The time in which the function rises by `segments`: the cube root of segments / C, in ticks, rounded down.
 fn inverse(segments: u32) -> u32 {
-    let cube = (u128::from(segments) * 5 / 2) << 60;
+    let cube = (u128::from(segments) * 5) << 59;
     let mut root = 0_u32;
     for bit in (0..u32::BITS).rev() {
         let larger = u128::from(root | 1 << bit);
@@ -223,3 +223,6 @@ impl Control for Cubic {
         self.skip(now, idle);
     }
 }
+
+#[cfg(test)]
+mod tests;
