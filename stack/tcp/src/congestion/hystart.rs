@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): slow start ends before the first loss, when the round-trip time rises.
 //!
-//! A rise leads to Conservative Slow Start (CSS) first. If the round-trip time falls again, the rise was spurious and slow
-//! start goes on; if not, congestion avoidance begins after some rounds.
+//! A rise leads to Conservative Slow Start (CSS) first. If the round-trip time falls again, the rise was spurious and
+//! slow start goes on; if not, congestion avoidance begins after some rounds.
 
 use core::num::NonZeroU8;
 
@@ -135,3 +135,6 @@ impl HyStart {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
