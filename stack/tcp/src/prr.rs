@@ -1,11 +1,11 @@
 //! Proportional Rate Reduction (RFC 9937): how the window falls to the threshold during one round trip.
 //!
 //! Counts are in segments, as in Linux, whose decisions these are. The engine enters on loss and on a mark (ECN), asks
-//! [`Prr::allowed`] at each acknowledgement, reports what it sends, and sets the window to [`Prr::ssthresh`] at the end.
+//! [`Prr::allowed`] at each acknowledgement, reports what it sends, and sets the window to the threshold at the end.
 
 /// A reduction that is going on.
 #[derive(Clone, Copy, Debug)]
-pub struct Prr {
+pub(crate) struct Prr {
     /// The window on entry. It stands for RecoverFS: the flight of a sender that the window limits.
     prior_cwnd: u32,
     ssthresh: u32,
@@ -18,12 +18,12 @@ pub struct Prr {
 impl Prr {
     /// Recovery or a reduction by ECN begins with a window of `cwnd`; `ssthresh` is the new threshold.
     #[must_use]
-    pub const fn enter(cwnd: u32, ssthresh: u32) -> Self {
+    pub(crate) const fn enter(cwnd: u32, ssthresh: u32) -> Self {
         Self { prior_cwnd: if cwnd > 0 { cwnd } else { 1 }, ssthresh, delivered: 0, sent: 0 }
     }
 
     /// `segments` were sent, retransmissions or new data.
-    pub fn sent(&mut self, segments: u32) {
+    pub(crate) fn sent(&mut self, segments: u32) {
         self.sent = self.sent.saturating_add(segments);
     }
 
@@ -32,7 +32,7 @@ impl Prr {
     ///
     /// `safe_ack`: it advanced SND.UNA and told of no further loss. An ACK with ECE is not safe: it tells of further
     /// congestion. A timer that detects loss (RACK) counts as an acknowledgement of one segment that is not safe.
-    pub fn allowed(&mut self, delivered: u32, in_flight: u32, safe_ack: bool) -> Option<u32> {
+    pub(crate) fn allowed(&mut self, delivered: u32, in_flight: u32, safe_ack: bool) -> Option<u32> {
         if delivered == 0 {
             return None;
         }
@@ -51,12 +51,6 @@ impl Prr {
             send = send.max(1);
         }
         Some(in_flight.saturating_add(send))
-    }
-
-    /// The window at the end.
-    #[must_use]
-    pub const fn ssthresh(&self) -> u32 {
-        self.ssthresh
     }
 }
 

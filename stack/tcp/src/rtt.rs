@@ -8,7 +8,7 @@ use twinpath_time::Instant;
 const INITIAL_RTO_US: u32 = 1_000_000;
 /// The same after a SYN was retransmitted (RFC 6298 section 5.7).
 const FALLBACK_RTO_US: u32 = 3_000_000;
-/// No timeout is longer, with backoff or without.
+/// No timeout is longer.
 const MAX_RTO_US: u32 = 120_000_000;
 /// A longer round-trip time counts as this (268 s), so that eight times of it fit.
 const MAX_RTT_US: u32 = (1 << 28) - 1;
@@ -18,9 +18,9 @@ const MIN_WINDOW_MS: u32 = 300_000;
 /// What is known about the round-trip time of a connection.
 ///
 /// It takes a sample as it is: not to measure what was retransmitted (Karn) is the caller's part. So is the number of
-/// consecutive timeouts, which [`Rtt::backed_off_us`] asks for.
+/// consecutive timeouts, each of which doubles the timeout (RFC 6298 section 5.5).
 #[derive(Clone, Debug)]
-pub struct Rtt {
+pub(crate) struct Rtt {
     /// Eight times the smoothed round-trip time; 0: none yet.
     srtt_x8_us: u32,
     /// Four times the smoothed mean deviation.
@@ -40,7 +40,7 @@ pub struct Rtt {
 impl Rtt {
     /// Nothing is known; `rto_min_us`: what the timeout exceeds the round-trip time by at least, 200,000 in Linux.
     #[must_use]
-    pub const fn new(rto_min_us: u32) -> Self {
+    pub(crate) const fn new(rto_min_us: u32) -> Self {
         Self {
             srtt_x8_us: 0,
             mdev_x4_us: 0,
@@ -55,7 +55,7 @@ impl Rtt {
 
     /// A round-trip time of `rtt_us`, measured at `now`. `una` and `next` are SND.UNA and SND.NXT, after the
     /// acknowledgement.
-    pub fn sample(&mut self, now: Instant, rtt_us: u32, una: u32, next: u32) {
+    pub(crate) fn sample(&mut self, now: Instant, rtt_us: u32, una: u32, next: u32) {
         let rtt_us = rtt_us.min(MAX_RTT_US);
         self.min.sample((now.as_nanos() / 1_000_000) as u32, rtt_us);
         if self.srtt_x8_us == 0 {
@@ -101,42 +101,35 @@ impl Rtt {
     }
 
     /// The SYN was retransmitted, so the handshake gives no sample without timestamps.
-    pub fn syn_was_retransmitted(&mut self) {
+    pub(crate) fn syn_was_retransmitted(&mut self) {
         self.initial_rto_us = FALLBACK_RTO_US;
     }
 
     /// The smoothed round-trip time, as `tcpi_rtt`; 0: none yet.
     #[must_use]
-    pub const fn srtt_us(&self) -> u32 {
+    pub(crate) const fn srtt_us(&self) -> u32 {
         self.srtt_x8_us >> 3
     }
 
     /// The smoothed mean deviation, as `tcpi_rttvar`. The timeout has its maximum of late, not this.
     #[must_use]
-    pub const fn rttvar_us(&self) -> u32 {
+    pub(crate) const fn rttvar_us(&self) -> u32 {
         self.mdev_x4_us >> 2
     }
 
     /// The smallest round-trip time of the last 300 s; 0: none yet.
     #[must_use]
-    pub const fn min_us(&self) -> u32 {
+    pub(crate) const fn min_us(&self) -> u32 {
         if self.srtt_x8_us == 0 { 0 } else { self.min.0[0].rtt_us }
     }
 
     /// The retransmission timeout, without backoff.
     #[must_use]
-    pub fn rto_us(&self) -> u32 {
+    pub(crate) fn rto_us(&self) -> u32 {
         if self.srtt_x8_us == 0 {
             return self.initial_rto_us;
         }
         self.srtt_us().saturating_add(self.rttvar_x4_us).min(MAX_RTO_US)
-    }
-
-    /// The same after `timeouts` expiries in a row (RFC 6298 section 5.5).
-    #[must_use]
-    pub fn backed_off_us(&self, timeouts: u32) -> u32 {
-        let factor = 1_u64.checked_shl(timeouts.min(31)).unwrap_or(u64::MAX);
-        (u64::from(self.rto_us()) * factor).min(MAX_RTO_US.into()) as u32
     }
 }
 
@@ -149,8 +142,8 @@ struct Minimum {
 
 /// The minimum over a window of time, by Kathleen Nichols' algorithm, as in Linux's `lib/win_minmax.c`.
 ///
-/// It holds the best, the second and the third best sample, each of them newer than the one before. When the best expires,
-/// the second takes its place.
+/// It holds the best, the second and the third best sample, each of them newer than the one before. When the best
+/// expires, the second takes its place.
 #[derive(Clone, Copy, Debug)]
 struct WindowedMin([Minimum; 3]);
 

@@ -24,8 +24,8 @@ impl Control for NewReno {
         "reno"
     }
 
-    /// RFC 5681 section 3.1, counting what was acknowledged and not the ACKs (RFC 3465). As in Linux there is no bound L
-    /// on what one ACK may add, because a peer whose receive path merges segments sends few ACKs.
+    /// RFC 5681 section 3.1, counting what was acknowledged and not the ACKs (RFC 3465). As in Linux there is no bound
+    /// L on what one ACK may add, because a peer whose receive path merges segments sends few ACKs.
     fn on_ack(&mut self, window: &mut Window, acked: &Acked) {
         if !acked.is_limited {
             return;

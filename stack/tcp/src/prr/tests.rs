@@ -7,14 +7,13 @@ use super::*;
 /// Acknowledges in turn, sends all that the window then allows, and compares what that is.
 ///
 /// A step is (delivered, in flight before sending, safe, sent).
-fn run(cwnd: u32, ssthresh: u32, steps: &[(u32, u32, bool, u32)]) -> Prr {
+fn run(cwnd: u32, ssthresh: u32, steps: &[(u32, u32, bool, u32)]) {
     let mut prr = Prr::enter(cwnd, ssthresh);
     for (at, &(delivered, in_flight, safe, sent)) in steps.iter().enumerate() {
         let allowed = prr.allowed(delivered, in_flight, safe).expect("something was delivered");
         assert_eq!(allowed - in_flight, sent, "step {at} of {steps:?}");
         prr.sent(sent);
     }
-    prr
 }
 
 #[test]
@@ -23,7 +22,7 @@ fn one_loss_of_ten_lets_a_segment_out_for_each_that_arrives() {
     let mut steps = vec![(1, 6, false, 1); 7];
     // The retransmission arrives; it is cumulative.
     steps.push((1, 6, true, 1));
-    assert_eq!(run(10, 7, &steps).ssthresh(), 7);
+    run(10, 7, &steps);
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn a_window_with_one_loss_falls_to_the_threshold_in_one_round() {
         prr.sent(send);
         in_flight += send;
     }
-    assert_eq!((in_flight, prr.ssthresh()), (70, 70));
+    assert_eq!(in_flight, 70);
 }
 
 #[test]

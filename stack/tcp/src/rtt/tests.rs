@@ -91,14 +91,6 @@ fn the_timeout_stays_above_the_average_by_the_minimum_and_below_two_minutes() {
 }
 
 #[test]
-fn each_expiry_doubles_the_timeout() {
-    let mut rtt = Rtt::new(RTO_MIN_US);
-    rtt.sample(at(0), 100_000, 1, 1);
-    let timeouts: Vec<u32> = [0, 1, 2, 8, 9, 40].map(|times| rtt.backed_off_us(times)).to_vec();
-    assert_eq!(timeouts, [300_000, 600_000, 1_200_000, 76_800_000, 120_000_000, 120_000_000]);
-}
-
-#[test]
 fn a_larger_minimum_replaces_one_that_is_five_minutes_old() {
     let mut rtt = Rtt::new(RTO_MIN_US);
     rtt.sample(at(0), 10_000, 1, 1);

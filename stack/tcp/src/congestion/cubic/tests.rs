@@ -181,8 +181,8 @@ proptest! {
         }
     }
 
-    /// Until twice the time of the plateau. Growth is by whole segments, and the function is evaluated every 31 ms while
-    /// the window stays, so the bound is larger than that of the function.
+    /// Until twice the time of the plateau. Growth is by whole segments, and the function is evaluated every 31 ms
+    /// while the window stays, so the bound is larger than that of the function.
     #[test]
     fn the_window_follows_the_reference(w_max in 10..300_u32, rtt_ms in 20..300_u64, per_ack in 1..3_u32) {
         let (mut cubic, mut window) = after_loss(w_max);
