@@ -55,6 +55,7 @@ impl Rtt {
 
     /// A round-trip time of `rtt_us`, measured at `now`. `una` and `next` are SND.UNA and SND.NXT, after the
     /// acknowledgement.
+    #[inline]
     pub(crate) fn sample(&mut self, now: Instant, rtt_us: u32, una: u32, next: u32) {
         let rtt_us = rtt_us.min(MAX_RTT_US);
         self.min.sample((now.as_nanos() / 1_000_000) as u32, rtt_us);
@@ -125,6 +126,7 @@ impl Rtt {
 
     /// The retransmission timeout, without backoff.
     #[must_use]
+    #[inline]
     pub(crate) fn rto_us(&self) -> u32 {
         if self.srtt_x8_us == 0 {
             return self.initial_rto_us;

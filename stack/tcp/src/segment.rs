@@ -1,5 +1,6 @@
 //! Segments as the engine takes and gives them.
 
+use core::hash::{Hash, Hasher};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use twinpath_wire::tcp::{self, Flags};
@@ -7,13 +8,35 @@ use twinpath_wire::tcp::{self, Flags};
 use crate::seq::Seq;
 
 /// The two ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Eq)]
 pub struct Tuple {
     /// Addresses as four words, IPv4 ones as mapped into IPv6 (RFC 4291 section 2.5.5.2).
     local: [u64; 2],
     remote: [u64; 2],
     local_port: u16,
     remote_port: u16,
+}
+
+impl Hash for Tuple {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for part in self.parts() {
+            state.write_u64(part);
+        }
+    }
+}
+
+impl PartialEq for Tuple {
+    /// Without a branch for each part, or a call: it is asked for each segment.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let addresses = (self.local[0] ^ other.local[0])
+            | (self.local[1] ^ other.local[1])
+            | (self.remote[0] ^ other.remote[0])
+            | (self.remote[1] ^ other.remote[1]);
+        let ports = (self.local_port ^ other.local_port) | (self.remote_port ^ other.remote_port);
+        addresses | u64::from(ports) == 0
+    }
 }
 
 impl Tuple {
@@ -68,6 +91,7 @@ impl Tuple {
     }
 
     /// Its parts, for a keyed hash.
+    #[inline]
     pub(crate) const fn parts(&self) -> [u64; 5] {
         let ports = (self.local_port as u64) << 16 | self.remote_port as u64;
         [self.local[0], self.local[1], self.remote[0], self.remote[1], ports]

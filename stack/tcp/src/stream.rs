@@ -20,6 +20,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
+    #[inline]
     pub(crate) fn new(
         connection: &'a mut Connection,
         shared: &'a mut Shared,
@@ -29,17 +30,20 @@ impl<'a> Stream<'a> {
         Self { connection, shared, fresh, used: 0, now, bytes_max: 0 }
     }
 
+    #[inline]
     pub(crate) const fn used(&self) -> usize {
         self.used
     }
 
     /// The bytes that have arrived and were not consumed.
     #[must_use]
+    #[inline]
     pub fn received(&self) -> &[u8] {
         if self.fresh.is_empty() { self.connection.receive.bytes() } else { &self.fresh[self.used..] }
     }
 
     /// Uses up the first `bytes` of them.
+    #[inline]
     pub fn consume(&mut self, bytes: usize) {
         if self.fresh.is_empty() {
             let bytes = bytes.min(self.connection.receive.len());
@@ -59,18 +63,21 @@ impl<'a> Stream<'a> {
 
     /// Whether bytes can be written at all.
     #[must_use]
+    #[inline]
     pub fn may_write(&self) -> bool {
         self.connection.may_write()
     }
 
     /// Bytes that may be written now.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> usize {
         if self.connection.may_write() { self.connection.room() as usize } else { 0 }
     }
 
     /// `count` bytes to be written, of which [`Self::commit_bytes`] sends the first ones. `None` if there is no room
     /// for all, which is announced then.
+    #[inline]
     pub fn reserve_exactly(&mut self, count: usize) -> Option<&mut [u8]> {
         if !self.connection.may_write() {
             return None;
@@ -79,6 +86,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Sends the first `count` reserved bytes.
+    #[inline]
     pub fn commit_bytes(&mut self, count: usize) {
         self.connection.commit(count);
     }

@@ -68,17 +68,26 @@ impl Header {
         let len = HEADER_LEN + options.len();
         let fits = options.len() <= OPTIONS_LEN_MAX && options.len().is_multiple_of(4);
         let target = buffer.get_mut(..len).filter(|_| fits).ok_or(EmitError::BufferTooShort)?;
-        let (header, rest) = target.split_at_mut(HEADER_LEN);
-        header[..2].copy_from_slice(&self.source_port.to_be_bytes());
-        header[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
-        header[4..8].copy_from_slice(&self.sequence.to_be_bytes());
-        header[8..12].copy_from_slice(&self.acknowledgement.to_be_bytes());
-        header[12] = (len as u8 / 4) << 4;
-        header[13] = self.flags.0;
-        header[14..16].copy_from_slice(&self.window.to_be_bytes());
-        header[16..].fill(0);
-        rest.copy_from_slice(options);
+        let Some((header, rest)) = target.split_first_chunk_mut() else {
+            return Err(EmitError::BufferTooShort);
+        };
+        *header = self.bytes(len);
+        // Almost always: a copy of a known length is a few instructions.
+        match (rest.first_chunk_mut::<12>(), options.first_chunk::<12>()) {
+            (Some(rest), Some(options)) if len == HEADER_LEN + 12 => *rest = *options,
+            _ => rest.copy_from_slice(options),
+        }
         Ok(len)
+    }
+
+    #[inline]
+    const fn bytes(&self, len: usize) -> [u8; HEADER_LEN] {
+        let [a, b] = self.source_port.to_be_bytes();
+        let [c, d] = self.destination_port.to_be_bytes();
+        let [e, f, g, h] = self.sequence.to_be_bytes();
+        let [i, j, k, l] = self.acknowledgement.to_be_bytes();
+        let [m, n] = self.window.to_be_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l, (len as u8 / 4) << 4, self.flags.0, m, n, 0, 0, 0, 0]
     }
 }
 

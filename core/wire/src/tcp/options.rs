@@ -188,9 +188,11 @@ impl Writer {
     /// Writes the timestamps, and nothing else, into `target`; returns the length.
     #[inline]
     pub fn timestamps_alone(timestamps: Timestamps, target: &mut [u8; OPTIONS_LEN_MAX]) -> usize {
-        target[..4].copy_from_slice(&[kind::NOP, kind::NOP, kind::TIMESTAMPS, 10]);
-        target[4..8].copy_from_slice(&timestamps.value.to_be_bytes());
-        target[8..12].copy_from_slice(&timestamps.echo.to_be_bytes());
+        let [a, b, c, d] = timestamps.value.to_be_bytes();
+        let [e, f, g, h] = timestamps.echo.to_be_bytes();
+        if let Some(target) = target.first_chunk_mut() {
+            *target = [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10, a, b, c, d, e, f, g, h];
+        }
         12
     }
 

@@ -330,6 +330,7 @@ impl Connection {
 
     /// Whether the congestion window limits what is sent (RFC 7661; Linux's `tcp_is_cwnd_limited`): in slow start,
     /// using half of it is enough.
+    #[inline]
     pub(super) fn is_window_limited(&self) -> bool {
         if self.is(flag::WINDOW_LIMITED) {
             return true;
@@ -369,6 +370,7 @@ impl Connection {
 }
 
 /// The time from `at` to `now`, us; at least 1, as it was not at once.
+#[inline(always)]
 pub(super) fn micros(now: Instant, at: Instant) -> u32 {
     u32::try_from(now.nanos_since(at) / 1000).unwrap_or(u32::MAX).max(1)
 }

@@ -104,7 +104,7 @@ impl Connection {
     /// A window that has opened far enough is announced (RFC 9293 section 3.8.6.2.2), and so is a small segment that
     /// the program has read without answering, as Linux does it.
     fn answer_reading(&mut self, count: usize) {
-        if count == 0 || matches!(self.state, State::Closed | State::SynSent) {
+        if count == 0 || self.is(flag::ACK_NOW) || matches!(self.state, State::Closed | State::SynSent) {
             return;
         }
         if self.is(flag::ACK_LATER) {
@@ -116,9 +116,11 @@ impl Connection {
             }
         }
         let offered = self.receive_window();
+        if offered > self.receive_limit / 2 {
+            return;
+        }
         let free = self.receive_limit.saturating_sub(self.receive.len() as u32);
-        if 2 * u64::from(offered) <= u64::from(self.receive_limit)
-            && u64::from(free) >= 2 * u64::from(offered)
+        if u64::from(free) >= 2 * u64::from(offered)
             && free >= u32::from(self.rcv_mss).min(self.receive_limit / 2)
         {
             self.set(flag::ACK_NOW);
@@ -329,7 +331,7 @@ impl Connection {
             retries: self.retries,
             probes: self.probes.max(self.keepalive_probes),
             backoff: self.backoff,
-            rto_us: u32::try_from(self.backed_off(shared).as_micros()).unwrap_or(u32::MAX),
+            rto_us: u32::try_from(self.backed_off_us(shared)).unwrap_or(u32::MAX),
             srtt_us: self.rtt.srtt_us(),
             rttvar_us: self.rtt.rttvar_us(),
             min_rtt_us: self.rtt.min_us(),

@@ -7,6 +7,7 @@ use twinpath_time::Instant;
 use twinpath_wire::tcp::{Flags, OPTIONS_LEN_MAX, Timestamps, Writer};
 
 use super::acknowledge::micros;
+use super::timers::after;
 use super::{Connection, Network, Shared, State, Timer, flag};
 use crate::congestion::{Acked, Control as _};
 use crate::flight::{Sent, flag as sent};
@@ -202,6 +203,26 @@ impl Connection {
         self.totals.segments_out = self.totals.segments_out.wrapping_add(1);
         self.totals.data_segments_out = self.totals.data_segments_out.wrapping_add(1);
         shared.counters.segments_out += 1;
-        self.rearm(now, shared);
+        self.arm_alone(now, shared);
+    }
+
+    /// As [`Self::rearm`] does it for a single segment that was just sent.
+    #[inline]
+    fn arm_alone(&mut self, now: Instant, shared: &Shared) {
+        self.clear(flag::REARM);
+        let rto_us = self.backed_off_us(shared);
+        let srtt_us = u64::from(self.rtt.srtt_us());
+        let probes = shared.config.tail_loss_probe
+            && self.is(flag::SACK)
+            && self.probe_end.is_none()
+            && self.backoff == 0
+            && srtt_us > 0;
+        let (timer, wait_us) = if probes {
+            (Timer::Probe, (2 * srtt_us + shared.rto_min_us).min(rto_us))
+        } else {
+            (Timer::Retransmit, rto_us)
+        };
+        self.timer = timer;
+        self.timer_at = after(now, wait_us);
     }
 }

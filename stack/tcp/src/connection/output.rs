@@ -460,7 +460,7 @@ impl Connection {
 
     /// The window to offer: what is free of the buffer, never less than was offered before, in whole units of the
     /// scale, and nothing before a full-sized segment fits (RFC 9293 section 3.8.6.2.2).
-    #[inline]
+    #[inline(always)]
     fn select_window(&mut self) -> u16 {
         let held = self.receive.len() as u32;
         let free = self.receive_limit.saturating_sub(held);

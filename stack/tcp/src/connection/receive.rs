@@ -396,7 +396,7 @@ impl Connection {
     }
 
     /// In-order bytes have arrived.
-    #[inline]
+    #[inline(always)]
     pub(super) fn accept(&mut self, now: Instant, len: u32) {
         self.rcv_nxt += len;
         self.totals.bytes_received += u64::from(len);
@@ -408,6 +408,7 @@ impl Connection {
 
     /// What the service has left of fresh payload is kept; FIN is taken. If there is no memory, what is not kept has
     /// not arrived: nothing has acknowledged it yet.
+    #[inline]
     pub(crate) fn settle(&mut self, now: Instant, rest: &[u8], fin: bool, shared: &mut Shared) {
         if !rest.is_empty() {
             match self.receive.reserve(rest.len(), &mut shared.pool) {
@@ -475,7 +476,7 @@ impl Connection {
 
     /// Learns the size of the peer's full segments, by which acknowledgements are counted: the largest seen, or a
     /// smaller one that comes twice in a row and does not end a write (Linux's `tcp_measure_rcv_mss`).
-    #[inline]
+    #[inline(always)]
     pub(super) fn see_size(&mut self, segment: &Segment<'_>) {
         let len = if segment.unit == 0 { segment.payload.len() } else { usize::from(segment.unit) };
         let len = len.min(usize::from(u16::MAX)) as u16;

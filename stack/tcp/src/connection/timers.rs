@@ -72,7 +72,7 @@ impl Connection {
         self.retries = self.retries.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
         self.timer = Timer::Retransmit;
-        self.timer_at = now + self.backed_off(shared);
+        self.timer_at = after(now, self.backed_off_us(shared));
         self.clear(flag::REARM);
     }
 
@@ -130,7 +130,7 @@ impl Connection {
         self.backoff = self.backoff.saturating_add(1);
         self.set(flag::PERSIST);
         self.timer = Timer::Persist;
-        self.timer_at = now + self.backed_off(shared);
+        self.timer_at = after(now, self.backed_off_us(shared));
     }
 
     /// RFC 9293 section 3.8.4.
@@ -176,10 +176,10 @@ impl Connection {
         self.keepalive_at = now + self.options.keepalive_interval;
     }
 
-    /// The retransmission time-out, doubled for each time it has passed (RFC 6298 section 5.5).
-    pub(super) fn backed_off(&self, shared: &Shared) -> Duration {
-        let base_us = u64::from(self.rtt.rto_us());
-        Duration::from_micros((base_us << self.backoff.min(16)).min(shared.rto_max_us))
+    /// The retransmission time-out, doubled for each time it has passed (RFC 6298 section 5.5), us.
+    #[inline]
+    pub(super) fn backed_off_us(&self, shared: &Shared) -> u64 {
+        (u64::from(self.rtt.rto_us()) << self.backoff.min(16)).min(shared.rto_max_us)
     }
 
     /// Sets the timer after something was sent or acknowledged: a probe if one makes sense, else the retransmission,
@@ -191,7 +191,7 @@ impl Connection {
         }
         if matches!(self.state, State::SynSent | State::SynReceived) {
             self.timer = Timer::Retransmit;
-            self.timer_at = now + self.backed_off(shared);
+            self.timer_at = after(now, self.backed_off_us(shared));
             return;
         }
         if self.flight.is_empty() {
@@ -199,7 +199,7 @@ impl Connection {
             if waits && self.is_blocked_by_receiver() {
                 if self.timer != Timer::Persist {
                     self.timer = Timer::Persist;
-                    self.timer_at = now + self.backed_off(shared);
+                    self.timer_at = after(now, self.backed_off_us(shared));
                 }
             } else {
                 (self.timer, self.timer_at) = (Timer::None, Instant::NEVER);
@@ -213,10 +213,10 @@ impl Connection {
             return;
         }
         let was_other = matches!(self.timer, Timer::Reordering | Timer::Probe);
-        let rto = self.backed_off(shared);
+        let rto_us = self.backed_off_us(shared);
         let first = self.flight.first().map_or(now, |first| first.at);
         self.timer = Timer::Retransmit;
-        self.timer_at = if was_other { (first + rto).max(now + Duration::from_micros(1)) } else { now + rto };
+        self.timer_at = if was_other { after(first, rto_us).max(after(now, 1)) } else { after(now, rto_us) };
     }
 
     /// RFC 8985 section 7.2: two round trips after the last segment.
@@ -254,4 +254,10 @@ impl Connection {
         let room = self.window_end().since(self.snd_nxt);
         room == 0 || room < u32::from(self.mss).min(self.unsent())
     }
+}
+
+/// So many us later.
+#[inline(always)]
+pub(super) fn after(at: Instant, us: u64) -> Instant {
+    Instant::from_nanos(at.as_nanos().saturating_add(us.saturating_mul(1000)))
 }
