@@ -104,7 +104,8 @@ fn store(root: &Path, rustc: &str, counted: &BTreeMap<String, f64>) -> Result<()
     let mut text = format!(
         "# Instructions per call of the pure part of RPC: record, header, dispatch, reply;\n\
          # of a switch (l2-*): per address looked up, and per frame judged; of OpenFlow's tables (tables-*): per frame;\n\
-         # of a flow-mod: from its bytes to the tables, with a version for each 5,000 of them.\n\
+         # of a flow-mod: from its bytes to the tables, with a version for each 5,000 of them;\n\
+         # of TCP (tcp-*): per request in and reply out, without checksums.\n\
          # Written by `cargo run -p xtask -- instructions --write`; held by `make instructions`.\n\
          rustc = \"{rustc}\"\n\n[calls]\n"
     );

@@ -6,6 +6,7 @@
 mod flow_mods;
 mod switch;
 mod tables;
+mod tcp;
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -38,14 +39,14 @@ enum By {
     LookUp,
     /// Not at all: a switch judges a frame.
     Judge,
-    /// Not at all: a frame goes through OpenFlow's tables, or a controller changes them.
-    Tables(fn(u64)),
+    /// Not at all: a frame goes through OpenFlow's tables, a controller changes them, or TCP has a request answered.
+    Own(fn(u64)),
 }
 
 /// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 16] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -56,10 +57,12 @@ const CASES: [Case; 14] = [
     ("reply-limit", 0, false, By::ReplyLimit),
     ("l2-lookup", 0, false, By::LookUp),
     ("l2-judge", 0, false, By::Judge),
-    ("tables-exact", 0, false, By::Tables(tables::exact)),
-    ("tables-8-masks", 0, false, By::Tables(tables::masks)),
-    ("tables-normal", 0, false, By::Tables(tables::normal)),
-    ("flow-mod", 0, false, By::Tables(flow_mods::add_flows)),
+    ("tables-exact", 0, false, By::Own(tables::exact)),
+    ("tables-8-masks", 0, false, By::Own(tables::masks)),
+    ("tables-normal", 0, false, By::Own(tables::normal)),
+    ("flow-mod", 0, false, By::Own(flow_mods::add_flows)),
+    ("tcp-request-reply", 0, false, By::Own(tcp::request_reply)),
+    ("tcp-request-reply-smoltcp", 0, false, By::Own(tcp::request_reply_smoltcp)),
 ];
 
 fn service() -> RpcService {
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         By::ReplyLimit => limit_replies(calls),
         By::LookUp => switch::look_up(calls),
         By::Judge => switch::judge(calls),
-        By::Tables(pass) => pass(calls),
+        By::Own(pass) => pass(calls),
     }
     ExitCode::SUCCESS
 }
