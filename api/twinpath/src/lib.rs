@@ -207,6 +207,8 @@ pub use running::{Drained, Running, ServedPorts, StopHandle};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_host::Ready;
 #[cfg(feature = "sockets")]
+pub use twinpath_leases::WhyKernel;
+#[cfg(feature = "sockets")]
 pub use twinpath_leases::sockets::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
 };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use libc::c_int;
+use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::early::{self, DESCRIPTORS, EarlyWaits};
 use twinpath_leases::sockets::{Access, Asking, Lent, LentOn};
 use twinpath_sys::clock;
@@ -111,9 +112,8 @@ fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
 /// Asks for a lease of the socket. Allocates, and waits for nothing. Returns the descriptor of the connection to the owner.
 ///
 /// # Errors
-/// The reason as text.
-pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
-    let busy = || twinpath_leases::sockets::Lessee::IS_BUSY.to_owned();
+/// Why there is none.
+pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, WhyKernel> {
     with_requests(|requests| {
         requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
         let asking = Asking::begin(interface, access)?;
@@ -121,7 +121,7 @@ pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result
         requests.push(Request { descriptor, asking });
         Ok(connection)
     })
-    .ok_or_else(busy)?
+    .ok_or(WhyKernel::Busy)?
 }
 
 /// Whether it is time to check for an answer to a request.
@@ -137,11 +137,11 @@ pub(crate) fn looks_now() -> bool {
 /// Goes on with the request for a socket: what the owner has given, if it has answered.
 ///
 /// # Errors
-/// The reason as text why it has no lease. The request is over then.
-pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, String> {
+/// Why it has no lease. The request is over then.
+pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, WhyKernel> {
     let went_on = with_requests(|requests| {
         let Some(at) = requests.iter().position(|request| request.descriptor == descriptor) else {
-            return Err("it was not asked for".to_owned());
+            return Err(WhyKernel::NotRequested);
         };
         let outcome = requests[at].asking.go_on(socket);
         if !matches!(outcome, Ok(None)) {
@@ -155,15 +155,15 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
 /// Waits until a request for a socket may have been answered.
 ///
 /// # Errors
-/// The reason as text: the owner has not answered for too long.
-pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), String> {
+/// The owner has not answered for too long.
+pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), WhyKernel> {
     let owner = with_requests(|requests| {
         let request = requests.iter().find(|request| request.descriptor == descriptor);
         request.and_then(|request| request.asking.owner())
     });
     // Without the lock: another thread may take the answer up.
     match owner.flatten() {
-        Some(owner) => owner.wait_for_answer().map_err(|error| error.to_string()),
+        Some(owner) => owner.wait_for_answer().map_err(|error| WhyKernel::Lend(error.into())),
         None => {
             std::thread::yield_now();
             Ok(())

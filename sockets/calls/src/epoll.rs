@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, epoll_event, pollfd, sigset_t, timespec};
+use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::Readiness;
 use twinpath_sys::clock;
 
@@ -25,20 +26,16 @@ const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
 const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
 
-const NESTED: &str = "it is in a set of epoll that is in another one";
-const FOR_ONE: &str = "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)";
-const TOO_MANY: &str = "it is in more sets of epoll than four";
-
 /// Why a socket without a lease can get none, by the sets that it is in.
 #[must_use]
-pub fn why_none(descriptor: c_int) -> Option<&'static str> {
+pub fn why_none(descriptor: c_int) -> Option<WhyKernel> {
     let mut count = 0;
     for of in earning::memberships(descriptor) {
         count += 1;
         match () {
-            () if nested::may_be_nested(of.set) => return Some(NESTED),
-            () if of.events & BY_KERNEL != 0 => return Some(FOR_ONE),
-            () if count > table::SETS => return Some(TOO_MANY),
+            () if nested::may_be_nested(of.set) => return Some(WhyKernel::NestedSet),
+            () if of.events & BY_KERNEL != 0 => return Some(WhyKernel::SetForOne),
+            () if count > table::SETS => return Some(WhyKernel::TooManySets),
             () => {}
         }
     }
@@ -54,7 +51,7 @@ pub unsafe fn done(
     operation: c_int,
     descriptor: c_int,
     event: *const epoll_event,
-) -> Option<&'static str> {
+) -> Option<WhyKernel> {
     let set = nested::first_of(set);
     let Some((_, place)) = table::place(descriptor) else {
         if table::is_undecided(descriptor) {
@@ -86,13 +83,13 @@ pub unsafe fn done(
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
     let why = match free {
-        _ if nested::may_be_nested(set) => NESTED,
+        _ if nested::may_be_nested(set) => WhyKernel::NestedSet,
         Some(free) if events & BY_KERNEL == 0 => {
             free.put(set, descriptor, events, data);
             return None;
         }
-        Some(_) => FOR_ONE,
-        None => TOO_MANY,
+        Some(_) => WhyKernel::SetForOne,
+        None => WhyKernel::TooManySets,
     };
     // The set has the socket by the kernel, which is given what is in the ring, so that it tells of that.
     place.lessee.share();

@@ -28,5 +28,5 @@ mod users;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
-pub use options::Why;
+pub use twinpath_leases::WhyKernel;
 pub use twinpath_leases::sockets::{Access, LentBy, early};

@@ -2,10 +2,11 @@
 //! no lease.
 #![allow(unsafe_code, reason = "the kernel is asked for options by pointers")]
 
-use std::fmt;
 use std::mem::size_of;
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP, SOL_SOCKET, c_int, socklen_t};
+
+use twinpath_leases::WhyKernel;
 
 use crate::kernel::errno;
 
@@ -176,37 +177,6 @@ const RING_HOLDS: c_int = 2 * 64 * 1024;
 /// A program has set the size of the receive buffer (SO_BUF_LOCK).
 const IS_SIZE_SET: c_int = 2;
 
-/// Why a socket is the kernel's.
-#[derive(Clone, Copy, Debug)]
-pub enum Why {
-    /// It asks for that.
-    AsksFor(&'static str),
-    /// An option that is not known here was set.
-    Sets {
-        /// Its level.
-        level: c_int,
-        /// Its number there.
-        name: c_int,
-    },
-    /// It has asked by `ioctl(2)` when the last datagram came, and gets stamps from then on.
-    Stamps,
-    /// Its receiving side was shut down.
-    ShutDown,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AsksFor(what) => write!(f, "it asks for {what}"),
-            Self::Sets { level, name } => {
-                write!(f, "it sets an option that only the kernel knows (level {level}, number {name})")
-            }
-            Self::Stamps => f.write_str("it asks for stamps of time (SIOCGSTAMP)"),
-            Self::ShutDown => f.write_str("its receiving side was shut down"),
-        }
-    }
-}
-
 impl Wanted {
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -221,11 +191,11 @@ impl Wanted {
     }
 
     /// What the socket asks for by its options, or why its datagrams cannot come by a ring.
-    pub(crate) fn of(descriptor: c_int) -> Result<Self, Why> {
+    pub(crate) fn of(descriptor: c_int) -> Result<Self, WhyKernel> {
         let unknown = UNKNOWN.iter().chain([&WITHOUT_CHECKSUM]);
         for (level, name, what) in unknown {
             if is_set(descriptor, *level, *name) {
-                return Err(Why::AsksFor(what));
+                return Err(WhyKernel::AsksFor(what));
             }
         }
         let mut bits = 0;
@@ -349,6 +319,6 @@ mod tests {
         assert!(set(&socket, SOL_SOCKET, libc::SO_RCVBUF, 80 * 1024));
         assert!(Wanted::of(socket.as_raw_fd()).is_ok());
         assert!(set(&socket, SOL_SOCKET, libc::SO_RCVBUF, 16 * 1024));
-        assert!(matches!(Wanted::of(socket.as_raw_fd()), Err(Why::AsksFor(_))));
+        assert!(matches!(Wanted::of(socket.as_raw_fd()), Err(WhyKernel::AsksFor(_))));
     }
 }

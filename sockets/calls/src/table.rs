@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering, fe
 use std::sync::{Once, OnceLock};
 
 use libc::c_int;
-use twinpath_leases::sockets::{Access, LentBy, Lessee, SocketCounts};
+use twinpath_leases::WhyKernel;
+use twinpath_leases::sockets::{Access, LentBy, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 pub use crate::earning::{ENOUGH, WINDOW_MS};
 
 use crate::earning;
 use crate::identity;
-use crate::options::{self, Means, Wanted, Why};
+use crate::options::{self, Means, Wanted};
 use crate::users;
 
 mod asking;
@@ -241,16 +242,15 @@ fn set(descriptor: c_int, value: u8) {
 /// if it has one already.
 ///
 /// # Errors
-/// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
+/// Why there is none; it may be tried again if that is brief.
 pub fn lend(
     descriptor: c_int,
     interface: &str,
     access: &Access,
     mode: Mode,
-) -> Result<Option<LentBy>, String> {
+) -> Result<Option<LentBy>, WhyKernel> {
     register_fork();
-    let entry =
-        entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
+    let entry = entry(descriptor).ok_or(WhyKernel::DescriptorFrom(DESCRIPTORS))?;
     let before = entry.load(Ordering::Acquire);
     // If two threads decide about one socket at the same time, one of them does.
     if place(descriptor).is_some() || before == CLAIMED || !replace(entry, before, CLAIMED) {
@@ -269,11 +269,11 @@ fn lend_claimed(
     interface: &str,
     access: &Access,
     mode: Mode,
-) -> Result<Option<LentBy>, String> {
+) -> Result<Option<LentBy>, WhyKernel> {
     // A number may have got another meaning by a call that is not seen here.
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
-    let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
-    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
+    let cookie = cookie.ok_or(WhyKernel::NotUdp)?;
+    let wanted = Wanted::of(descriptor)?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
     place.set_shared(shared);
@@ -291,11 +291,9 @@ fn set_ended_free() {
 }
 
 /// A place without a lease, which is taken.
-fn free_place() -> Result<(usize, &'static Place), String> {
+fn free_place() -> Result<(usize, &'static Place), WhyKernel> {
     set_ended_free();
-    TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
-        format!("{PLACES} sockets of this process have a fast path, and that is all there are")
-    })
+    TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or(WhyKernel::NoPlace(PLACES))
 }
 
 /// The socket has the lease of a place, if its entry is as it was `before`: otherwise another thread has decided about it. Returns whether
@@ -328,12 +326,6 @@ fn occupy(
         place.is_used.store(false, Ordering::Release);
     }
     is_ours
-}
-
-/// Whether [`lend`] failed for a reason that will be over soon.
-#[must_use]
-pub fn is_worth_retrying(why: &str) -> bool {
-    why == Lessee::IS_BUSY
 }
 
 /// A descriptor is about to be closed, or to become a duplicate of another one. Returns what the socket has received,
@@ -428,8 +420,8 @@ pub fn duplicate(of: c_int, new: c_int) {
 /// The program has set an option of a socket that has a lease, or may get one. If it asks for something that frames in the ring do not
 /// carry, or is not known here, the socket is the kernel's: a lease ends as by [`give_up`]. The reason, and whether a lease has ended.
 #[cold]
-pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, bool)> {
-    let why = Why::Sets { level, name };
+pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(WhyKernel, bool)> {
+    let why = WhyKernel::Sets { level, name };
     match (options::means(level, name), place(descriptor)) {
         (Means::Nothing, _) => None,
         (Means::Look, Some((_, place))) => match Wanted::of(descriptor) {
@@ -467,13 +459,13 @@ fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
 /// The program asks, by `ioctl(2)`, when the last datagram came. The kernel knows that only for what it has received
 /// itself. As by [`option_set`].
 #[cold]
-pub fn stamp_wanted(descriptor: c_int) -> Option<(Why, bool)> {
+pub fn stamp_wanted(descriptor: c_int) -> Option<(WhyKernel, bool)> {
     if give_up(descriptor) {
-        return Some((Why::Stamps, true));
+        return Some((WhyKernel::Stamps, true));
     }
     is_undecided(descriptor).then(|| {
         keep_with_kernel(descriptor);
-        (Why::Stamps, false)
+        (WhyKernel::Stamps, false)
     })
 }
 

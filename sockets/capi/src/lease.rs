@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
+use std::fmt::Display;
 
 use libc::c_int;
-use twinpath_calls::{Access, epoll, errno, set_errno, table};
+use twinpath_calls::{Access, WhyKernel, epoll, errno, set_errno, table};
 use twinpath_worker::idle::Mode;
 
 /// Bytes of a reason, with the zero at its end.
@@ -30,7 +31,8 @@ pub struct Counts {
     reserved: u32,
 }
 
-fn refuse(error: c_int, why: &str) -> c_int {
+fn refuse(error: c_int, why: impl Display) -> c_int {
+    let why = why.to_string();
     WHY.with_borrow_mut(|text| {
         let fits =
             why.char_indices().map(|(at, letter)| at + letter.len_utf8()).take_while(|end| *end < WHY_MAX);
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn twinpath_on(descriptor: c_int, interface: *const c_char
     };
     match kind_of(descriptor) {
         Some(libc::SOCK_DGRAM) => {}
-        Some(_) => return refuse(libc::EOPNOTSUPP, "it is no UDP socket"),
+        Some(_) => return refuse(libc::EOPNOTSUPP, WhyKernel::NotUdp),
         None => return refuse(errno(), "it is no socket"),
     }
     if table::local_address(descriptor).is_none() {
@@ -64,8 +66,8 @@ pub unsafe extern "C" fn twinpath_on(descriptor: c_int, interface: *const c_char
     }
     match table::lend(descriptor, interface, &Access::Auto, Mode::default()) {
         Ok(_) => 0,
-        Err(why) if table::is_worth_retrying(&why) => refuse(libc::EAGAIN, &why),
-        Err(why) => refuse(libc::EOPNOTSUPP, &why),
+        Err(why) if why.is_brief() => refuse(libc::EAGAIN, why),
+        Err(why) => refuse(libc::EOPNOTSUPP, why),
     }
 }
 

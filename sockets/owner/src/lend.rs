@@ -9,7 +9,8 @@ use twinpath_sys::socket_kind::{is_udp, network_namespace};
 
 use crate::places::{self, Occupant, Place};
 use crate::program::{Heard, Program, Ring};
-use crate::{LENT_EVERY, OPENED_EVERY, Owner, aside};
+use crate::refusal::Refusal;
+use crate::{Owner, aside};
 use twinpath_leases::lending::message::{Answer, Request};
 use twinpath_leases::rules::Bound;
 
@@ -197,7 +198,7 @@ impl Owner {
             Some(_) => Ok(()),
             None if interface != self.plan.interface => Err(self.is_not(interface)),
             None => match self.spend_opening(at) {
-                Ok(()) => self.admit_to_interface(at).await.map(drop).map_err(|error| error.to_string()),
+                Ok(()) => self.admit_to_interface(at).await.map(drop).map_err(Refusal::from),
                 Err(why) => Err(why),
             },
         };
@@ -208,21 +209,21 @@ impl Owner {
                 self.refused.leases.add(1);
                 tracing::debug!(pid = program.pid, user = program.user, "a program gets no rings: {why}");
                 program.refused();
-                Answer::Refused { request, why }
+                Answer::Refused { request, why: why.to_string() }
             }
         };
         program.answer(&answer, &[])
     }
 
-    fn is_not(&self, interface: &str) -> String {
-        format!("it has {}, not {interface}", self.plan.interface)
+    fn is_not(&self, interface: &str) -> Refusal {
+        Refusal::OtherInterface { own: self.plan.interface.clone(), asked: interface.to_owned() }
     }
 
     /// Returns whether the program could be answered.
     async fn answer(&mut self, at: usize, request: u32, interface: &str, descriptors: Vec<OwnedFd>) -> bool {
         let lent = match descriptors.as_slice() {
             [socket] => self.lend(at, interface, socket.as_fd()).await,
-            _ => Err("a request comes with the descriptor of one socket".to_owned()),
+            _ => Err(Refusal::NotOneSocket),
         };
         // Closing a UDP socket never waits, and its program may bind the port again as soon as it has closed its own.
         let (sockets, others): (Vec<_>, Vec<_>) =
@@ -242,7 +243,7 @@ impl Owner {
                 self.refused.leases.add(1);
                 tracing::debug!(pid = program.pid, user = program.user, "a socket gets no lease: {why}");
                 program.refused();
-                program.answer(&Answer::Refused { request, why }, &[])
+                program.answer(&Answer::Refused { request, why: why.to_string() }, &[])
             }
         }
     }
@@ -252,15 +253,15 @@ impl Owner {
         at: usize,
         interface: &str,
         socket: BorrowedFd<'_>,
-    ) -> Result<(Ring, twinpath_attach::Loan), String> {
+    ) -> Result<(Ring, twinpath_attach::Loan), Refusal> {
         let local = self.may_have(at, interface, socket)?;
         self.spend(at)?;
         let process = match self.programs[at].process {
             Some(process) => process,
-            None => self.admit_to_interface(at).await.map_err(|error| error.to_string())?,
+            None => self.admit_to_interface(at).await?,
         };
-        let Some(interface) = &mut self.leased else { return Err("it has no rings".to_owned()) };
-        let loan = interface.lend_to_other(process, socket, local).map_err(|error| error.to_string())?;
+        let Some(interface) = &mut self.leased else { return Err(Refusal::NoRings) };
+        let loan = interface.lend_to_other(process, socket, local)?;
         let ring = self.programs[at].first_ring + loan.number;
         Ok((Ring { ring, number: Some(loan.number), local }, loan))
     }
@@ -291,70 +292,56 @@ impl Owner {
     }
 
     /// Counts what a lease costs the owner. The reason if the program's user has cost it too much lately.
-    fn spend(&mut self, at: usize) -> Result<(), String> {
+    fn spend(&mut self, at: usize) -> Result<(), Refusal> {
         if self.programs[at].process.is_none() {
             self.spend_opening(at)?;
         }
         let (user, now) = (self.programs[at].user, clock::now());
         if !self.lendings.spend(user, now) {
-            return Err(format!(
-                "sockets of user {user} got so many leases lately that one in {} ms gets one",
-                LENT_EVERY.as_millis()
-            ));
+            return Err(Refusal::LeasesTooFast { user });
         }
         Ok(())
     }
 
-    fn spend_opening(&mut self, at: usize) -> Result<(), String> {
+    fn spend_opening(&mut self, at: usize) -> Result<(), Refusal> {
         let user = self.programs[at].user;
         if self.openings.spend(user, clock::now()) {
             return Ok(());
         }
-        Err(format!(
-            "so many programs of user {user} came and went lately that one in {} s gets rings",
-            OPENED_EVERY.as_secs()
-        ))
+        Err(Refusal::ProgramsTooFast { user })
     }
 
     /// Whether the program may have a lease for this socket: the address that it is bound to, or why not.
-    fn may_have(&self, at: usize, interface: &str, socket: BorrowedFd<'_>) -> Result<SocketAddr, String> {
+    fn may_have(&self, at: usize, interface: &str, socket: BorrowedFd<'_>) -> Result<SocketAddr, Refusal> {
         let (program, limits) = (&self.programs[at], self.plan.limits);
         if interface != self.plan.interface {
             return Err(self.is_not(interface));
         }
         if !is_udp(socket) {
-            return Err("what came is no UDP socket".to_owned());
+            return Err(Refusal::NotUdp);
         }
-        let namespace =
-            network_namespace(socket).map_err(|error| format!("cannot ask for its namespace: {error}"))?;
+        let namespace = network_namespace(socket).map_err(Refusal::NamespaceUnknown)?;
         if namespace != self.namespace {
-            return Err("the socket is of another network namespace than the owner".to_owned());
+            return Err(Refusal::OtherNamespace);
         }
         let local =
             rustix::net::getsockname(socket).ok().and_then(|address| SocketAddr::try_from(address).ok());
-        let local = local.filter(|local| local.port() != 0).ok_or("the socket is bound to no port yet")?;
+        let local = local.filter(|local| local.port() != 0).ok_or(Refusal::Unbound)?;
         if let Some(rules) = &self.plan.rules {
             // Whether the kernel has chosen the port is known to the program alone.
             match rules.of(&program.name, Bound { local, is_chosen: false }) {
                 Some(rule) if !rule.is_kernel => {}
-                Some(_) => return Err(format!("a rule of the owner keeps {local} with the kernel")),
-                None => return Err(format!("no rule of the owner is for {local}")),
+                Some(_) => return Err(Refusal::Rule(local)),
+                None => return Err(Refusal::NoRule(local)),
             }
         }
         if program.socket_count() >= limits.sockets_per_program as usize {
-            let most = limits.sockets_per_program;
-            return Err(format!(
-                "{most} sockets of this program have a lease, and that is all (--sockets-per-program)"
-            ));
+            return Err(Refusal::SocketsOfProgram(limits.sockets_per_program));
         }
         let of_user: usize =
             self.programs.iter().filter(|other| other.user == program.user).map(Program::socket_count).sum();
         if of_user >= limits.sockets_per_user as usize {
-            let most = limits.sockets_per_user;
-            return Err(format!(
-                "user {} has {most} sockets with a lease, and that is all (--sockets-per-user)",
-                program.user
-            ));
+            return Err(Refusal::SocketsOfUser { user: program.user, most: limits.sockets_per_user });
         }
         Ok(local)
     }

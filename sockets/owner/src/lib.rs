@@ -20,6 +20,7 @@ mod handing;
 mod lend;
 mod places;
 mod program;
+mod refusal;
 mod reports;
 pub mod starter;
 mod take_over;

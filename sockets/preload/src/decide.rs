@@ -7,10 +7,10 @@ use std::sync::Mutex;
 
 use libc::c_int;
 use twinpath_calls::table::{self, TakenUp};
-use twinpath_calls::{Access, epoll};
+use twinpath_calls::{Access, WhyKernel, epoll};
 use twinpath_leases::rules::{Bound, Rule};
 
-use crate::started::{BY_RULE, NO_RULE, Started, runs, started};
+use crate::started::{Started, runs, started};
 use crate::{explain, group, handler, interface, own};
 
 /// The rule that asks for a lease for a socket, with what it is bound to. If none does, the socket stays with the kernel.
@@ -23,17 +23,17 @@ fn rule_of(descriptor: c_int) -> Option<(&'static Started, &'static Rule, Socket
     // A rule that asks for a lease has been found before: only who has named the port is not known any more.
     let is_chosen = !table::is_port_named(descriptor) && !table::is_earning(descriptor);
     match rules.of(&started.program, Bound { local, is_chosen }) {
-        None => keep_with_kernel(descriptor, format_args!("{NO_RULE}")),
-        Some(rule) if rule.is_kernel => keep_with_kernel(descriptor, format_args!("{BY_RULE}")),
+        None => keep_with_kernel(descriptor, &WhyKernel::NoRule),
+        Some(rule) if rule.is_kernel => keep_with_kernel(descriptor, &WhyKernel::Rule),
         Some(_) if group::is_distributed(local.port()) => {
-            keep_with_kernel(descriptor, format_args!("{}", group::WHY));
+            keep_with_kernel(descriptor, &WhyKernel::Distributed);
         }
         Some(rule) => return Some((started, rule, local)),
     }
     None
 }
 
-fn keep_with_kernel(descriptor: c_int, why: std::fmt::Arguments<'_>) {
+fn keep_with_kernel(descriptor: c_int, why: &WhyKernel) {
     let _inside = own::Inside::enter();
     table::keep_with_kernel(descriptor);
     explain::without_lease(descriptor, why);
@@ -79,10 +79,7 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
         // A program may open a socket for each query: of these neither the address nor the process is asked for. It is decided alike
         // for a process that shares this memory (`vfork`).
         if !table::is_port_named(descriptor) && !started.has_rule_for_chosen() {
-            return keep_with_kernel(
-                descriptor,
-                format_args!("no rule matches ports that the kernel has chosen"),
-            );
+            return keep_with_kernel(descriptor, &WhyKernel::NoRuleForChosen);
         }
         if !table::is_own_process() {
             return;
@@ -112,10 +109,10 @@ fn ask(descriptor: c_int) -> bool {
     };
     let asked = found.and_then(|interface| {
         if let Some(why) = epoll::why_none(descriptor) {
-            return Err(why.to_owned());
+            return Err(why);
         }
         if started.access == Access::Own {
-            return Err("it may ask no owner of an interface (--owner none)".to_owned());
+            return Err(WhyKernel::NoOwner);
         }
         let _inside = own::Inside::enter();
         table::ask(descriptor, &interface, &started.access)
@@ -125,9 +122,9 @@ fn ask(descriptor: c_int) -> bool {
             connection.inspect(|connection| own::remember(*connection));
             true
         }
-        Err(why) if table::is_worth_retrying(&why) => false,
+        Err(why) if why.is_brief() => false,
         Err(why) => {
-            keep_with_kernel(descriptor, format_args!("{why}"));
+            keep_with_kernel(descriptor, &why);
             false
         }
     }
@@ -147,7 +144,7 @@ pub(crate) fn look_for_answer(descriptor: c_int) {
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
     // It may have been put into a set since it was asked for.
     if let Some(why) = epoll::why_none(descriptor) {
-        return keep_with_kernel(descriptor, format_args!("{why}"));
+        return keep_with_kernel(descriptor, &why);
     }
     let inside = own::Inside::enter();
     let taken = table::take_up(descriptor, rule.mode);
@@ -155,7 +152,7 @@ pub(crate) fn look_for_answer(descriptor: c_int) {
     has_answer(descriptor, taken);
 }
 
-fn has_answer(descriptor: c_int, taken: Result<Option<TakenUp>, String>) {
+fn has_answer(descriptor: c_int, taken: Result<Option<TakenUp>, WhyKernel>) {
     match taken {
         Ok(None) => {}
         Ok(Some(TakenUp { by, ifindex })) => {
@@ -164,7 +161,7 @@ fn has_answer(descriptor: c_int, taken: Result<Option<TakenUp>, String>) {
                 explain::socket(descriptor, format_args!("fast path on {on}, {by}"));
             }
         }
-        Err(why) if table::is_worth_retrying(&why) => {}
-        Err(why) => keep_with_kernel(descriptor, format_args!("{why}")),
+        Err(why) if why.is_brief() => {}
+        Err(why) => keep_with_kernel(descriptor, &why),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{FILE, c_char, c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
-use twinpath_calls::{Why, epoll, errno, nested, set_errno, table};
+use twinpath_calls::{WhyKernel, epoll, errno, nested, set_errno, table};
 
 use crate::decide;
 use crate::real::real;
@@ -214,7 +214,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if set == 0 && table::is_known(fd) {
         let error = errno();
         if let Some((why, has_ended)) = table::option_set(fd, level, name) {
-            is_kernels(fd, why, has_ended);
+            is_kernels(fd, &why, has_ended);
         }
         set_errno(error);
     }
@@ -234,7 +234,7 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let is_done = done == 0 || error == libc::ENOTCONN;
     if is_done && how != libc::SHUT_WR && table::is_leased(fd) && table::is_own_process() {
         if table::give_up(fd) {
-            is_kernels(fd, Why::ShutDown, true);
+            is_kernels(fd, &WhyKernel::ShutDown, true);
         }
         set_errno(error);
     }
@@ -242,11 +242,11 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 /// Says why a socket is the kernel's. `has_ended`: it had a lease.
-fn is_kernels(fd: c_int, why: Why, has_ended: bool) {
+fn is_kernels(fd: c_int, why: &WhyKernel, has_ended: bool) {
     if has_ended {
-        explain::socket(fd, format_args!("by the kernel from now on: {why}"));
+        explain::from_now_on(fd, why);
     } else {
-        explain::without_lease(fd, format_args!("{why}"));
+        explain::without_lease(fd, why);
     }
 }
 
@@ -273,7 +273,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         }
         SIOCGSTAMP | SIOCGSTAMPNS | STAMP_NEW | STAMP_NS_NEW if table::is_known(fd) => {
             if let Some((why, has_ended)) = table::stamp_wanted(fd) {
-                is_kernels(fd, why, has_ended);
+                is_kernels(fd, &why, has_ended);
             }
         }
         _ => {}
@@ -364,7 +364,7 @@ fn is_shared(of: c_int) -> bool {
 
 fn duplicate(of: c_int, new: c_int) {
     if table::is_undecided(of) && table::is_own_process() {
-        explain::without_lease(of, format_args!("it was duplicated before it was bound or used"));
+        explain::without_lease(of, &WhyKernel::Duplicated);
     }
     let _inside = own::Inside::enter();
     table::duplicate(of, new);

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_calls::{errno, set_errno, table};
+use twinpath_calls::{WhyKernel, errno, set_errno, table};
 
 use crate::own;
 use crate::started::started;
@@ -210,9 +210,9 @@ impl fmt::Write for Sum {
 }
 
 /// Counts a socket that is kept with the kernel for that reason. Returns whether it is to be named.
-fn is_named(why: fmt::Arguments<'_>) -> bool {
+fn is_named(why: &WhyKernel) -> bool {
     let mut sum = Sum(0xcbf2_9ce4_8422_2325);
-    let _ = sum.write_fmt(why);
+    let _ = write!(sum, "{why}");
     let is_it = |reason: &&Reason| {
         let known = reason.sum.load(Ordering::Relaxed);
         known == sum.0
@@ -224,7 +224,7 @@ fn is_named(why: fmt::Arguments<'_>) -> bool {
 }
 
 /// Says of a socket that never had a lease why it has none.
-pub(crate) fn without_lease(descriptor: c_int, why: fmt::Arguments<'_>) {
+pub(crate) fn without_lease(descriptor: c_int, why: &WhyKernel) {
     if is_on() {
         if is_named(why) {
             socket(descriptor, format_args!("by the kernel: {why}"));
@@ -232,6 +232,11 @@ pub(crate) fn without_lease(descriptor: c_int, why: fmt::Arguments<'_>) {
             UNNAMED.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Says of a socket that has had a lease why it has none any more.
+pub(crate) fn from_now_on(descriptor: c_int, why: &WhyKernel) {
+    socket(descriptor, format_args!("by the kernel from now on: {why}"));
 }
 
 /// The socket is about to be closed.
@@ -257,32 +262,23 @@ pub(crate) fn ending() {
     }
 }
 
-fn why_by_rules(descriptor: c_int) -> Option<&'static str> {
+fn why_by_rules(descriptor: c_int) -> Option<WhyKernel> {
     started()?.why_by_rules(table::local_address(descriptor)?)
 }
 
 /// The socket ends without a lease.
 fn undecided(descriptor: c_int) {
-    if table::is_asked(descriptor) {
-        without_lease(descriptor, format_args!("the owner of the interface has not answered yet"));
-    } else if let Some(why) = why_by_rules(descriptor) {
-        without_lease(descriptor, format_args!("{why}"));
-    } else {
-        without_lease(
-            descriptor,
-            format_args!(
-                "the calls that the library sees have received too little for a ring to pay ({} datagrams within {} ms)",
-                table::ENOUGH,
-                table::WINDOW_MS
-            ),
-        );
-    }
+    let too_little = WhyKernel::TooLittle { datagrams: table::ENOUGH, within_ms: table::WINDOW_MS };
+    let why = match table::is_asked(descriptor) {
+        true => WhyKernel::NotAnswered,
+        false => why_by_rules(descriptor).unwrap_or(too_little),
+    };
+    without_lease(descriptor, &why);
 }
 
 /// The lease of a socket ends, as it does not pay.
 pub(crate) fn pays_not(descriptor: c_int) {
-    let why = "fewer than one of 8 datagrams came by the ring, which does not pay; it may earn another lease";
-    socket(descriptor, format_args!("by the kernel from now on: {why}"));
+    from_now_on(descriptor, &WhyKernel::PaysNot);
 }
 
 /// What a socket has received that is closed, or that is the kernel's from now on.
@@ -295,12 +291,11 @@ pub(crate) fn received(descriptor: c_int) {
     let (by_ring, by_kernel) = (counts.by_ring, counts.by_kernel);
     // A program in the kernel that ends a lease lets the kernel have what came while it was held, unless the lease had lapsed.
     let ended = counts.ended.saturating_sub(counts.lapsed);
-    socket(
-        descriptor,
-        format_args!(
-            "received {by_ring} by the ring, {by_kernel} by the kernel, {ended} of these under a lease: {share:.1} % by the ring{}{}",
-            if counts.why_none_by_ring().is_some() { "; " } else { "" },
-            counts.why_none_by_ring().unwrap_or_default()
-        ),
+    let received = format_args!(
+        "received {by_ring} by the ring, {by_kernel} by the kernel, {ended} of these under a lease: {share:.1} % by the ring"
     );
+    match counts.why_none_by_ring() {
+        Some(why) => socket(descriptor, format_args!("{received}; {why}")),
+        None => socket(descriptor, received),
+    }
 }

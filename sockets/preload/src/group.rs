@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_calls::table;
+use twinpath_calls::{WhyKernel, table};
 
 use crate::explain;
 
@@ -13,9 +13,6 @@ use crate::explain;
 static PORTS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// A bit for each socket that got its program before it was bound, and whether there is any.
 static UNBOUND: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-
-pub(crate) const WHY: &str =
-    "a BPF program distributes the datagrams of its group (SO_ATTACH_REUSEPORT_EBPF)";
 
 /// Whether an option gives the socket's group a program.
 pub(crate) const fn is_program(level: c_int, name: c_int) -> bool {
@@ -72,7 +69,7 @@ fn port_has_program(port: u16) {
     for descriptor in table::leased_sockets() {
         let is_on_port = table::local_address(descriptor).is_some_and(|local| local.port() == port);
         if is_on_port && table::give_up(descriptor) {
-            explain::socket(descriptor, format_args!("by the kernel from now on: {WHY}"));
+            explain::from_now_on(descriptor, &WhyKernel::Distributed);
         }
     }
 }

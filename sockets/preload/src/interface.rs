@@ -5,12 +5,13 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{c_int, c_uint, ifaddrs};
+use twinpath_calls::WhyKernel;
 
 /// The interface that has the address, or for sockets that are bound to none the only one beside the loopback that is up.
 ///
 /// # Errors
-/// Why there is none, as text.
-pub(crate) fn of(address: IpAddr) -> Result<String, String> {
+/// Why there is none.
+pub(crate) fn of(address: IpAddr) -> Result<String, WhyKernel> {
     let mut found: Vec<String> = Vec::new();
     for (name, has) in list() {
         let matches = if address.is_unspecified() { true } else { has == Some(address) };
@@ -20,9 +21,9 @@ pub(crate) fn of(address: IpAddr) -> Result<String, String> {
     }
     match found.len() {
         1 => Ok(found.swap_remove(0)),
-        0 if address.is_unspecified() => Err("there is no interface but the loopback".to_owned()),
-        0 => Err(format!("no interface but the loopback has the address {address}")),
-        _ => Err(format!("the rule names no interface, and there are several: {}", found.join(", "))),
+        0 if address.is_unspecified() => Err(WhyKernel::NoInterface),
+        0 => Err(WhyKernel::NoInterfaceHas(address)),
+        _ => Err(WhyKernel::SeveralInterfaces(found.join(", "))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use twinpath_calls::Access;
+use twinpath_calls::{Access, WhyKernel};
 use twinpath_leases::rules::{
     Bound, EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules,
 };
@@ -20,9 +20,6 @@ pub(crate) struct Started {
     pub(crate) access: Access,
 }
 
-pub(crate) const NO_RULE: &str = "no rule matches";
-pub(crate) const BY_RULE: &str = "a rule says so";
-
 impl Started {
     /// Whether any rule makes bind wait for a lease.
     pub(crate) fn has_rule_at_bind(&self) -> bool {
@@ -35,10 +32,10 @@ impl Started {
     }
 
     /// Why a socket with that address, whose port the program has named, gets no lease whatever it receives.
-    pub(crate) fn why_by_rules(&self, local: SocketAddr) -> Option<&'static str> {
+    pub(crate) fn why_by_rules(&self, local: SocketAddr) -> Option<WhyKernel> {
         match self.rules.as_ref().ok()?.of(&self.program, Bound { local, is_chosen: false }) {
-            None => Some(NO_RULE),
-            Some(rule) => rule.is_kernel.then_some(BY_RULE),
+            None => Some(WhyKernel::NoRule),
+            Some(rule) => rule.is_kernel.then_some(WhyKernel::Rule),
         }
     }
 

@@ -271,7 +271,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     if done == 0 && (table::is_known(fd) || nested::may_be_set(fd)) && table::is_own_process() {
         // SAFETY: the caller's promise.
         if let Some(why) = unsafe { epoll::done(set, operation, fd, event) } {
-            explain::without_lease(fd, format_args!("{why}"));
+            explain::without_lease(fd, &why);
         }
     }
     done

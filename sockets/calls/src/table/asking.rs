@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use twinpath_leases::sockets::{Access, LentBy, Lessee};
+use twinpath_leases::WhyKernel;
+use twinpath_leases::sockets::{Access, LentBy};
 use twinpath_worker::idle::Mode;
 
 use super::{
@@ -67,19 +68,19 @@ pub fn received(descriptor: c_int, count: u32) -> bool {
 /// descriptor of the connection to the owner.
 ///
 /// # Errors
-/// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
-pub fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
+/// Why there is none; it may be tried again if that is brief.
+pub fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, WhyKernel> {
     register_fork();
     let known = entry(descriptor).filter(|_| is_undecided(descriptor));
-    let entry = known.ok_or_else(|| Lessee::IS_BUSY.to_owned())?;
-    Wanted::of(descriptor).map_err(|why| why.to_string())?;
+    let entry = known.ok_or(WhyKernel::Busy)?;
+    Wanted::of(descriptor)?;
     let before = entry.load(Ordering::Relaxed);
     // Another thread may be about to do the same.
     if before == ASKED
         || before < EARNING
         || entry.compare_exchange(before, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_err()
     {
-        return Err(Lessee::IS_BUSY.to_owned());
+        return Err(WhyKernel::Busy);
     }
     earning::ask(descriptor, interface, access).inspect_err(|_| {
         let _ = entry.compare_exchange(ASKED, before, Ordering::AcqRel, Ordering::Relaxed);
@@ -105,8 +106,8 @@ pub fn is_time_to_look() -> bool {
 /// yet. Allocates if it has, and never waits.
 ///
 /// # Errors
-/// The reason as text: the socket gets none.
-pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
+/// Why the socket gets none.
+pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKernel> {
     // One whose waiting threads are not all counted waits for these.
     if earning::is_waited_for_uncounted(descriptor) {
         return Ok(None);
@@ -114,8 +115,8 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String>
     set_ended_free();
     let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
-    let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
-    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
+    let cookie = cookie.ok_or(WhyKernel::NotUdp)?;
+    let wanted = Wanted::of(descriptor)?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
     place.set_shared(shared);
@@ -130,8 +131,8 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String>
 /// Waits until the owner has answered what [`ask`] has asked, for as long as an owner may take. As [`take_up`].
 ///
 /// # Errors
-/// The reason as text: the socket gets none.
-pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
+/// Why the socket gets none.
+pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKernel> {
     loop {
         let taken = take_up(descriptor, mode)?;
         // It has not earned it.
@@ -149,10 +150,10 @@ pub(crate) fn note_membership(
     descriptor: c_int,
     set: c_int,
     membership: Option<earning::Membership>,
-) -> Option<&'static str> {
+) -> Option<WhyKernel> {
     if earning::is_in(descriptor, set, membership) {
         return None;
     }
     keep_with_kernel(descriptor);
-    Some("more sockets without a lease are in sets of epoll than are noted")
+    Some(WhyKernel::TooManyMembers)
 }

@@ -1,5 +1,7 @@
 //! What sockets count.
 
+use crate::WhyKernel;
+
 /// What a socket has received, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounts {
@@ -26,22 +28,22 @@ pub struct SocketCounts {
 impl SocketCounts {
     /// Why no datagram came by the ring of a socket that has had one; `None` if some did.
     #[must_use]
-    pub fn why_none_by_ring(&self) -> Option<&'static str> {
+    pub fn why_none_by_ring(&self) -> Option<WhyKernel> {
         if self.by_ring > 0 {
             return None;
         }
         Some(if self.by_kernel == 0 && self.refused == 0 {
-            "nothing came, or the program receives by other means (io_uring, or system calls of its own)"
+            WhyKernel::NothingCame
         } else if self.leases == 0 {
-            "no call waited at the ring: each slept, or found what had come before it"
+            WhyKernel::NoCallWaited
         } else if self.refused > 0 {
-            "what came by the ring had wrong checksums, or senders that cannot be"
+            WhyKernel::AllRefused
         } else if u64::from(self.ended) > u64::from(self.full) + u64::from(self.lapsed) {
-            "what came while a call waited at the ring was for the kernel: fragments, frames of several datagrams, or from this host"
+            WhyKernel::ForKernel
         } else if self.full > 0 {
-            "the ring was full"
+            WhyKernel::RingFull
         } else {
-            "what came did so while no call waited at the ring"
+            WhyKernel::CameBetween
         })
     }
 }
@@ -52,7 +54,7 @@ mod tests {
 
     #[test]
     fn each_reason_for_an_empty_ring_has_its_words() {
-        let why = |counts: SocketCounts| counts.why_none_by_ring().unwrap_or_default();
+        let why = |counts: SocketCounts| counts.why_none_by_ring().expect("a reason").to_string();
         let some = SocketCounts { by_kernel: 7, ..SocketCounts::default() };
         assert_eq!(SocketCounts { by_ring: 1, ..some }.why_none_by_ring(), None);
         assert!(why(SocketCounts::default()).contains("receives by other means"));

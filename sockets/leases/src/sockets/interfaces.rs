@@ -1,6 +1,5 @@
 //! The interfaces on which sockets of this process have leases: one program for all sockets of a process on an interface.
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,8 @@ use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
 
-use crate::lending::{Access, AskedFor, Connection, LendError, Lender, Lent, Open};
+use crate::WhyKernel;
+use crate::lending::{Access, AskedFor, Connection, Lender, Lent, Open};
 
 /// An interface, for all sockets that have a lease there.
 pub(crate) type Shared = Arc<Mutex<Lender>>;
@@ -56,19 +56,6 @@ impl OfProcess {
     }
 }
 
-pub(crate) const BUSY: &str = "another thread is giving a lease at this moment";
-
-/// Why a socket has no lease, as text.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("{0}")]
-    Lend(#[from] LendError),
-    #[error("{BUSY}")]
-    Busy,
-    #[error("cannot look at the interface: {0}")]
-    Io(#[from] io::Error),
-}
-
 /// Gives the socket a lease on an interface of the calling thread's network namespace. If it may not wait for another thread it fails
 /// while that does the same.
 pub(crate) fn lend(
@@ -76,22 +63,22 @@ pub(crate) fn lend(
     name: &str,
     access: &Access,
     may_wait: bool,
-) -> Result<(Shared, Lent, Option<Sending>), Refused> {
+) -> Result<(Shared, Lent, Option<Sending>), WhyKernel> {
     use std::os::fd::AsFd as _;
     let local = socket.local_addr()?;
     let lender = lender(name, access, may_wait, Lender::open)?;
     let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
-        .ok_or(Refused::Busy)?
+        .ok_or(WhyKernel::Busy)?
         .lend(socket.as_fd(), local)?;
     Ok((lender, lent, sending))
 }
 
 /// Who gives leases on an interface of the calling thread's network namespace.
-fn lender(name: &str, access: &Access, may_wait: bool, open: Open) -> Result<Shared, Refused> {
+fn lender(name: &str, access: &Access, may_wait: bool, open: Open) -> Result<Shared, WhyKernel> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let known = &OfProcess::own().known;
     let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
-    let mut known = known.ok_or(Refused::Busy)?;
+    let mut known = known.ok_or(WhyKernel::Busy)?;
     known.retain(|known| known.lender.upgrade().is_some_and(|lender| !has_ended(&lender)));
     let is_it =
         |known: &&Known| known.namespace == namespace && known.name == name && known.access == *access;
@@ -113,12 +100,12 @@ pub(crate) struct Asking {
 
 impl Asking {
     /// Begins to ask. It waits for nothing.
-    pub(crate) fn begin(name: &str, access: &Access) -> Result<Self, Refused> {
+    pub(crate) fn begin(name: &str, access: &Access) -> Result<Self, WhyKernel> {
         Ok(Self { lender: lender(name, access, false, Lender::connect)?, asked: AskedFor::default() })
     }
 
     /// Goes on: the lease, if it was given meanwhile. It waits for nothing.
-    pub(crate) fn go_on(&mut self, socket: &std::net::UdpSocket) -> Result<Option<Lent>, Refused> {
+    pub(crate) fn go_on(&mut self, socket: &std::net::UdpSocket) -> Result<Option<Lent>, WhyKernel> {
         use std::os::fd::AsFd as _;
         let local = socket.local_addr()?;
         // Another thread asks for another socket.

@@ -17,6 +17,7 @@ use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
 
+use crate::WhyKernel;
 use crate::lending::{Access, Connection, Lent, Withdrawal};
 use crate::sockets::address::View;
 use crate::sockets::beside::Beside;
@@ -62,17 +63,17 @@ impl Asking {
     /// Begins to ask for the lease of an interface of the calling thread's network namespace. `access`: by whose rights. Allocates.
     ///
     /// # Errors
-    /// The reason as text; [`Lessee::IS_BUSY`] if another thread is about to do the same.
-    pub fn begin(interface: &str, access: &Access) -> Result<Self, String> {
-        interfaces::Asking::begin(interface, access).map(Self).map_err(|refused| refused.to_string())
+    /// Why there is none; [`WhyKernel::Busy`] if another thread is about to do the same.
+    pub fn begin(interface: &str, access: &Access) -> Result<Self, WhyKernel> {
+        interfaces::Asking::begin(interface, access).map(Self)
     }
 
     /// Goes on with it: what [`Lessee::take_up`] needs, if the lease was given meanwhile. Allocates when it was.
     ///
     /// # Errors
-    /// The reason as text.
-    pub fn go_on(&mut self, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, String> {
-        let lent = self.0.go_on(socket).map_err(|refused| refused.to_string())?;
+    /// Why there is none.
+    pub fn go_on(&mut self, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, WhyKernel> {
+        let lent = self.0.go_on(socket)?;
         Ok(lent.map(|lent| (LentOn(Arc::clone(&self.0.lender)), lent)))
     }
 
@@ -177,19 +178,18 @@ impl Lessee {
     /// milliseconds. `access`: by whose rights. `is_shared`: as after [`Lessee::set_used_by_others`]. Returns whose rights it was by.
     ///
     /// # Errors
-    /// The reason as text. [`Lessee::IS_BUSY`] if another thread is about to do the same.
+    /// Why there is none; [`WhyKernel::Busy`] if another thread is about to do the same.
     pub fn lend(
         &self,
         socket: &UdpSocket,
         interface: &str,
         access: &Access,
         is_shared: bool,
-    ) -> Result<LentBy, String> {
+    ) -> Result<LentBy, WhyKernel> {
         let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
-            return Err(Self::IS_BUSY.to_owned());
+            return Err(WhyKernel::Busy);
         };
-        let (on, lent, sending) =
-            interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
+        let (on, lent, sending) = interfaces::lend(socket, interface, access, false)?;
         Ok(self.occupy(&mut leased, socket, (on, lent, sending), is_shared, -1))
     }
 
@@ -197,16 +197,16 @@ impl Lessee {
     /// for it since before are counted by [`early`].
     ///
     /// # Errors
-    /// [`Lessee::IS_BUSY`]: the place is in use, or was just set free.
+    /// [`WhyKernel::Busy`]: the place is in use, or was just set free.
     pub fn take_up(
         &self,
         socket: &UdpSocket,
         (on, lent): (LentOn, Lent),
         is_shared: bool,
         descriptor: i32,
-    ) -> Result<LentBy, String> {
+    ) -> Result<LentBy, WhyKernel> {
         let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
-            return Err(Self::IS_BUSY.to_owned());
+            return Err(WhyKernel::Busy);
         };
         Ok(self.occupy(&mut leased, socket, (on.0, lent, None), is_shared, descriptor))
     }
@@ -235,9 +235,6 @@ impl Lessee {
         *leased = Some(Leased { lender: on, holder, sending });
         by
     }
-
-    /// Another thread is giving a lease, or this place is in use.
-    pub const IS_BUSY: &str = interfaces::BUSY;
 
     /// Takes the lease from a socket that is about to be closed. What is in the ring is lost. The place is used again after
     /// [`Lessee::set_free`]. If another thread is receiving, it goes on by the kernel as soon as it sees this.

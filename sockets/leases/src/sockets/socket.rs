@@ -13,6 +13,7 @@ use twinpath_sys::fork::process_number;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Mode;
 
+use crate::WhyKernel;
 use crate::lending::Access;
 use crate::sockets::address::View;
 use crate::sockets::beside::Beside;
@@ -50,7 +51,7 @@ pub enum SocketPath {
     /// Through the kernel alone.
     Kernel {
         /// Why.
-        why: String,
+        why: Arc<WhyKernel>,
     },
 }
 
@@ -124,7 +125,7 @@ pub struct UdpSocket {
 impl From<std::net::UdpSocket> for UdpSocket {
     /// The socket must be blocking; one that is not is made so by [`UdpSocket::set_nonblocking`].
     fn from(socket: std::net::UdpSocket) -> Self {
-        let why = "no interface was named for it".to_owned();
+        let why = Arc::new(WhyKernel::NotAsked);
         Self { shared: Arc::new(Shared::new(socket, None, SocketPath::Kernel { why })) }
     }
 }
@@ -341,7 +342,7 @@ impl UdpSocket {
                 shared.leased = Some(Leased { process, lender: on, holder, sender, waiting, beside });
                 shared.path = SocketPath::Fast { interface: interface.to_owned(), by };
             }
-            Err(refused) => shared.path = SocketPath::Kernel { why: refused.to_string() },
+            Err(why) => shared.path = SocketPath::Kernel { why: Arc::new(why) },
         }
         self
     }

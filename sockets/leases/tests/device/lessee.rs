@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread::{scope, yield_now};
 use std::time::Instant;
 
+use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::{Access, Call, Lessee, SocketPath, Step, UdpSocket, Wait};
 use twinpath_sys::fork::fork;
 use twinpath_worker::idle::Mode;
@@ -20,11 +21,11 @@ fn bound(link: &Link) -> KernelSocket {
 }
 
 /// Waits while another thread does the same.
-fn lend(lessee: &Lessee, socket: &KernelSocket, is_shared: bool) -> Result<(), String> {
+fn lend(lessee: &Lessee, socket: &KernelSocket, is_shared: bool) -> Result<(), WhyKernel> {
     let begun = Instant::now();
     loop {
         match lessee.lend(socket, "in0", &Access::Auto, is_shared).map(drop) {
-            Err(why) if why == Lessee::IS_BUSY && begun.elapsed() < PATIENCE => yield_now(),
+            Err(why) if why.is_brief() && begun.elapsed() < PATIENCE => yield_now(),
             lent => return lent,
         }
     }
@@ -159,7 +160,7 @@ fn another_descriptor_of_a_socket_with_a_lease_gets_none() {
     let other = UdpSocket::from(socket.try_clone().unwrap());
     let other = link.ours.run(|| other.on("in0")).unwrap();
     let SocketPath::Kernel { why } = other.path() else { panic!("{}", other.path()) };
-    assert!(why.contains("descriptor"), "{why}");
+    assert!(why.to_string().contains("descriptor"), "{why}");
     // The first one keeps its own.
     lessee.end(&socket);
     set_free(&lessee);
