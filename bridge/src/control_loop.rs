@@ -4,14 +4,12 @@ use std::os::unix::net::UnixStream;
 
 use twinpath_attach::mirror::Event;
 use twinpath_host::machine::Answer;
-use twinpath_host::{Controlled, flush, notify};
+use twinpath_host::{Controlled, Supervised, notify, stop_all};
 use twinpath_observe::command::Request;
 use twinpath_observe::report::Report;
 use twinpath_time::Duration;
 
-use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError};
-use crate::engine::BridgeEngine;
 
 /// The answer to a request to reload the configuration.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
@@ -26,23 +24,14 @@ pub(super) enum Woken {
 }
 
 impl Controlled for Bridge {
-    type Engine = BridgeEngine;
     type Event = Woken;
     type Error = BridgeError;
 
     const NAME: &'static str = "the exception port";
     const TAKES_CONNECTIONS: bool = false;
 
-    fn workers(&self) -> impl Iterator<Item = &twinpath_host::WorkerHandle<BridgeEngine>> {
-        self.workers.iter().map(|worker| &worker.host)
-    }
-
-    fn worker_mut(&mut self, number: usize) -> &mut twinpath_host::WorkerHandle<BridgeEngine> {
-        &mut self.workers[number].host
-    }
-
-    fn flush(&mut self) -> bool {
-        flush(self.workers.iter_mut().map(|worker| &mut worker.host))
+    fn workers(&mut self) -> impl Iterator<Item = &mut dyn Supervised> {
+        self.workers.iter_mut().map(|worker| worker as &mut dyn Supervised)
     }
 
     async fn next(&mut self) -> Result<Woken, BridgeError> {
@@ -111,8 +100,8 @@ impl Bridge {
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());
                 for worker in change.meant(&mut self.workers)? {
-                    worker.host.set(mode, goal);
-                    change.turn_times.into_iter().for_each(|on| worker.host.time_turns(on));
+                    worker.set(mode, goal);
+                    change.turn_times.into_iter().for_each(|on| worker.time_turns(on));
                 }
                 Ok(serde_json::json!({}))
             }
@@ -122,7 +111,7 @@ impl Bridge {
     /// Ends the workers; then the kernel has the device again.
     pub(super) fn stop(mut self) -> Vec<String> {
         self.look_at_stuck();
-        let left = self.workers.into_iter().filter_map(WorkerHandle::stop).collect();
+        let left = stop_all(self.workers);
         drop((self.port, self.exclusive));
         left
     }

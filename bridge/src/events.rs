@@ -18,11 +18,11 @@ impl Bridge {
     pub(super) fn take_events(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {
-            worker.host.events.drain();
-            while let Some(event) = worker.host.events.take() {
+            worker.events.drain();
+            while let Some(event) = worker.events.take() {
                 if let WorkerEvent::Detached(queue) = event {
                     gone |= Side::of(queue.id()) == Side::Kernel;
-                    worker.host.close(queue);
+                    worker.close(queue);
                 }
             }
         }
@@ -88,7 +88,7 @@ impl Bridge {
         (self.port.carrier, self.port.fails_open) = (Carrier::Workers, false);
         self.port.sockets.clear();
         for worker in &mut self.workers {
-            worker.host.detach(ifindex);
+            worker.detach(ifindex);
         }
         self.settle();
     }
@@ -132,7 +132,7 @@ impl Bridge {
 
     fn kernel_removed(&mut self) {
         for worker in &mut self.workers {
-            worker.host.detach(self.kernel.ifindex);
+            worker.detach(self.kernel.ifindex);
         }
         self.kernel.place = Location::Nowhere;
         self.choose_carrier();

@@ -7,6 +7,7 @@ use twinpath_inspect::ControlReason;
 use twinpath_observe::report::{self as report, Report};
 use twinpath_sys::packet_socket;
 
+use super::workers;
 use super::{Bridge, Carrier, Location, PATH};
 use crate::engine::Side;
 
@@ -14,8 +15,7 @@ impl Bridge {
     /// The configuration keys, including changes by `twinpath set`.
     fn report_config(&self) -> Vec<twinpath_config::Setting> {
         let mut settings = self.plan.settings.clone();
-        let workers: Vec<_> =
-            self.workers.iter().map(|worker| (worker.host.mode(), worker.host.goal())).collect();
+        let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
         twinpath_config::mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);
         settings
     }
@@ -26,7 +26,7 @@ impl Bridge {
         for (socket, lost) in &mut self.port.sockets {
             *lost += u64::from(packet_socket::lost_frames(socket).unwrap_or(0));
         }
-        let pool_bytes = self.workers.iter().map(|worker| worker.host.pool_bytes()).sum::<u64>();
+        let pool_bytes = self.workers.iter().map(|worker| worker.pool_bytes()).sum::<u64>();
         Report {
             instance: report::Instance {
                 kind: report::InstanceKind::Bridge,
@@ -111,7 +111,7 @@ impl Bridge {
                 .workers
                 .iter()
                 .enumerate()
-                .filter_map(|(number, worker)| worker.report_queue(side, lost(number)))
+                .filter_map(|(number, worker)| workers::report_queue(worker, side, lost(number)))
                 .collect(),
             crossed: self.report_crossed(side),
             device: self.devices[side as usize].clone(),
@@ -121,7 +121,7 @@ impl Bridge {
 
     fn report_counts(&self) -> Vec<report::Count> {
         let count = |name: &str, counter| {
-            let count = self.workers.iter().map(|worker| worker.of_queues(counter)).sum();
+            let count = self.workers.iter().map(|worker| workers::of_queues(worker, counter)).sum();
             report::Count { name: name.to_owned(), count }
         };
         vec![
@@ -132,7 +132,7 @@ impl Bridge {
 
     fn report_drops(&self) -> Vec<report::Drop> {
         let name_of = |side| self.name_of(side).to_owned();
-        let of_workers = self.workers.iter().flat_map(|worker| worker.drops(name_of));
+        let of_workers = self.workers.iter().flat_map(|worker| workers::drops(worker, name_of));
         let lost = self.port.sockets.iter().enumerate().filter(|(_, (_, lost))| *lost > 0).map(
             |(queue, (_, lost))| report::Drop {
                 place: format!("{} queue {queue}", self.port.name),

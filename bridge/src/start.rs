@@ -18,7 +18,7 @@ use twinpath_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 use super::links::Links;
 use super::sides::Sides;
 use super::stuck::Watch;
-use super::workers::WorkerHandle;
+use super::workers;
 use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Location, PortSide, QUEUES_MAX};
 use crate::engine::Side;
 
@@ -100,7 +100,7 @@ impl Bridge {
         for number in 0..self.plan.queues as usize {
             let cpus = &self.plan.cpus;
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-            self.workers.push(WorkerHandle::start(number, self.machine.placement(cpu), idle)?);
+            self.workers.push(workers::start(number, self.machine.placement(cpu), idle)?);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Bridge {
             // Both sides are in one kernel: its packet sockets accept whatever its TAP driver offers.
             let socket = socket.segmenting(self.kernel.offloads.segmentation());
             let socket = socket.failing_open(self.stuck.words_of(queue, Side::Port));
-            self.workers[queue].host.attach(Box::new(socket));
+            self.workers[queue].attach(Box::new(socket));
             self.port.sockets.push((watched, 0));
         }
         self.port.ifindex = Some(link.ifindex);
@@ -157,7 +157,7 @@ impl Bridge {
             let id = PortId { port, queue: queue as u16 };
             let tap = VnetPort::tap(id, ifindex, fd).segmenting(segmentation);
             let tap = tap.failing_open(self.stuck.words_of(queue, Side::Kernel));
-            self.workers[queue].host.attach(Box::new(tap));
+            self.workers[queue].attach(Box::new(tap));
         }
     }
 

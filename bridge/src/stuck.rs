@@ -12,13 +12,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_bpf::{Exclusive, FILTERS_MAX};
 use twinpath_frame::Mapping;
-use twinpath_host::readable_copy;
-use twinpath_inspect::Reason;
+use twinpath_host::{StuckChange, readable_copy};
 use twinpath_rings::pending::{Pending, STRIDE};
 use twinpath_sys::clock;
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Duration;
 
-use super::workers::{Stuck, WorkerHandle};
+use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, Location};
 use crate::engine::Side;
 
@@ -86,11 +85,22 @@ impl Bridge {
         self.exclusive.read_stuck();
         let now = clock::now();
         for worker in &mut self.workers {
-            let words = self.stuck.words_of(worker.host.number(), Side::Port);
+            let words = self.stuck.words_of(worker.number(), Side::Port);
             let since = words.iter().flatten().filter_map(Pending::stuck_since).min();
-            worker.look_at_stuck(since, now);
+            let name = worker.name();
+            match worker.look_at_stuck(since, 0, now) {
+                Some(StuckChange::Begun { waited }) => tracing::warn!(
+                    "{name} is stuck: for {} ms it has left frames that wait for it. The kernel carries all frames until it moves on",
+                    waited.as_millis()
+                ),
+                Some(StuckChange::Over { after, dropped }) => tracing::warn!(
+                    "{name} moves on after {} ms and carries frames again; it dropped {dropped} that had waited for it",
+                    after.as_millis()
+                ),
+                None => {}
+            }
         }
-        let is_stuck = self.workers.iter().any(|worker| worker.stuck.is_some());
+        let is_stuck = self.workers.iter().any(WorkerHandle::is_stuck);
         self.stuck.look_at = is_stuck.then(|| Due::now() + LOOK_INTERVAL);
     }
 
@@ -116,35 +126,5 @@ impl Bridge {
             Location::Nowhere => format!("{kernel} is gone"),
             Location::Home => "the kernel refuses to redirect frames".to_owned(),
         }
-    }
-}
-
-impl WorkerHandle {
-    /// Records the state: a frame has been waiting since `since` for too long, or none has.
-    fn look_at_stuck(&mut self, since: Option<Instant>, now: Instant) {
-        let number = self.host.number();
-        match (self.stuck, since) {
-            (None, Some(since)) => {
-                tracing::warn!(
-                    "worker {number} is stuck: for {} ms it has left frames that wait for it. The kernel carries all frames until it moves on",
-                    now.since(since).as_millis()
-                );
-                self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });
-                self.times_seen_stuck += 1;
-            }
-            (Some(stuck), None) => {
-                tracing::warn!(
-                    "worker {number} moves on after {} ms and carries frames again; it dropped {} that had waited for it",
-                    now.since(stuck.since).as_millis(),
-                    self.dropped_as_stuck() - stuck.dropped_before
-                );
-                self.stuck = None;
-            }
-            (None, None) | (Some(_), Some(_)) => {}
-        }
-    }
-
-    fn dropped_as_stuck(&self) -> u64 {
-        self.host.queues().iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum()
     }
 }

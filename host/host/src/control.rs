@@ -1,7 +1,6 @@
-//! The control loop, which is the same for every program with workers; [`Controlled`] is the part that differs.
+//! The control loop, which is the same for every program; [`Controlled`] is the part that differs.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,7 +10,6 @@ use twinpath_observe::command::{CommandError, Request, Server, default_socket, r
 use twinpath_observe::report::{self as report, Report};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
-use twinpath_worker::Hosted;
 use twinpath_worker::thread::panics;
 
 use crate::machine::Answer;
@@ -21,7 +19,7 @@ use crate::outbox::RETRY_INTERVAL;
 use crate::readable::{any_readable, readable_copy};
 use crate::signals::{Signalled, Signals};
 use crate::watchdog::Watchdog;
-use crate::worker::WorkerHandle;
+use crate::worker::Supervised;
 
 /// Maximum number of messages that wait for a control loop. Further ones wait in their sockets.
 pub const MESSAGES_MAX: usize = 64;
@@ -46,12 +44,10 @@ pub struct Offers<'a> {
     pub metrics: watch::Receiver<Option<Rc<metrics::Server>>>,
 }
 
-/// A program with workers, such as an instance with services or an exception port. All methods are called on
-/// the control thread, and none may block.
+/// A program with a control loop: an instance with services, an exception port, a switch, an owner of an
+/// interface. All methods are called on the control thread, and none may block.
 #[allow(async_fn_in_trait, reason = "a control loop runs on one thread, so no future has to be Send")]
 pub trait Controlled {
-    /// The engine of its workers.
-    type Engine: Hosted;
     /// An event that only this program has: of its mirror of the kernel's tables, its timers or its tasks.
     type Event;
     /// The reason for which the program must end.
@@ -62,15 +58,16 @@ pub trait Controlled {
     /// Whether [`Controlled::connection`] handles requests whose answer is more than one line.
     const TAKES_CONNECTIONS: bool;
 
-    /// The workers, in the order of their numbers.
-    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<Self::Engine>>;
-
-    /// The worker with this number, which exists.
-    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<Self::Engine>;
+    /// The workers, in the order of their numbers; by default there are none.
+    fn workers(&mut self) -> impl Iterator<Item = &mut dyn Supervised> {
+        std::iter::empty()
+    }
 
     /// Sends the commands that wait for room in the mailboxes of workers. Returns whether none waits any
     /// more.
-    fn flush(&mut self) -> bool;
+    fn flush(&mut self) -> bool {
+        flush(self.workers())
+    }
 
     /// Waits for the next event of this program. Cancelling it loses nothing.
     ///
@@ -83,7 +80,7 @@ pub trait Controlled {
     async fn happened(&mut self, event: Self::Event) -> bool;
 
     /// Reads the events that the workers have sent.
-    async fn read_workers(&mut self);
+    async fn read_workers(&mut self) {}
 
     /// Answers a request, immediately or later.
     async fn request(&mut self, request: Request, answer: Answer);
@@ -243,8 +240,7 @@ async fn turns<C: Controlled>(
     signals: &mut Signals,
     mut messages: mpsc::Receiver<Message>,
 ) -> Result<(), C::Error> {
-    let watched: Result<Vec<_>, _> =
-        program.workers().map(|worker| readable_copy(worker.events.as_fd())).collect();
+    let watched: Result<Vec<_>, _> = program.workers().map(|worker| readable_copy(worker.events())).collect();
     let watched = watched?;
     // The service manager is notified about a whole process, not about one thread of a program.
     let mut watchdog =
@@ -275,9 +271,9 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
         Woken::Retry => {}
         Woken::Worker => program.read_workers().await,
         Woken::Watchdog => {
-            for late in watchdog.feed(program.workers().map(|worker| &*worker.counters)) {
-                program.worker_mut(late).wake();
-            }
+            let late = watchdog.feed(program.workers().map(|worker| worker.counters().turns()));
+            let workers = program.workers().enumerate().filter(|(number, _)| late.contains(number));
+            workers.for_each(|(_, worker)| worker.wake());
         }
         Woken::Message(Message::Request(request, answer)) => program.request(request, answer).await,
         Woken::Message(Message::Connection(request, stream)) => program.connection(request, stream).await,
@@ -299,7 +295,7 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
 }
 
 /// Sends the commands that wait for room in the mailboxes of workers. Returns whether none waits any more.
-pub fn flush<'a, E: Hosted + 'a>(workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>) -> bool {
+pub fn flush<'a>(workers: impl IntoIterator<Item = &'a mut dyn Supervised>) -> bool {
     // All workers are flushed, even if one of them has no room.
     workers.into_iter().filter_map(|worker| (!worker.flush()).then_some(())).count() == 0
 }

@@ -10,12 +10,12 @@ pub mod metrics;
 mod no_captures;
 #[cfg(not(feature = "metrics"))]
 mod no_metrics;
-mod no_workers;
 pub mod notify;
 mod outbox;
 mod readable;
 pub mod sandbox;
 mod signals;
+mod stuck;
 mod watchdog;
 mod worker;
 
@@ -26,8 +26,8 @@ pub use control::{
 };
 #[cfg(not(feature = "capture"))]
 pub use no_captures::Captures;
-pub use no_workers::NoWorkers;
 pub use outbox::RETRY_INTERVAL;
 pub use readable::{Awaited, readable, readable_copy, until, until_readable};
 pub use signals::{Ended, Remote, Signals, is_in_runtime};
-pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};
+pub use stuck::StuckChange;
+pub use worker::{KnownQueue, StartError, Supervised, WorkerHandle, WorkerPlan, rows, stop_all};

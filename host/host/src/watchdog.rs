@@ -7,7 +7,6 @@
 
 use tokio::time::Instant;
 use twinpath_time::Duration;
-use twinpath_worker::WorkerCounters;
 
 use crate::notify;
 
@@ -73,10 +72,10 @@ impl Watchdog {
         }
     }
 
-    /// Checks the workers by their counters, and notifies the service manager if all are alive. Returns the
-    /// numbers of the workers to be woken.
-    pub(crate) fn feed<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<usize> {
-        let found = self.look(workers);
+    /// Checks the workers by their numbers of turns, and notifies the service manager if all are alive. Returns
+    /// the numbers of the workers to be woken.
+    pub(crate) fn feed(&mut self, turns: impl Iterator<Item = u64>) -> Vec<usize> {
+        let found = self.look(turns);
         if !found.contains(&WorkerState::Stuck) {
             notify::alive();
         }
@@ -84,10 +83,9 @@ impl Watchdog {
         asked.map(|(number, _)| number).collect()
     }
 
-    /// The state of each worker, by its counters. The next check is due an interval later.
-    fn look<'a>(&mut self, workers: impl Iterator<Item = &'a WorkerCounters>) -> Vec<WorkerState> {
+    /// The state of each worker, by its number of turns. The next check is due an interval later.
+    fn look(&mut self, turns: impl Iterator<Item = u64>) -> Vec<WorkerState> {
         self.due = Instant::now() + self.interval.unwrap_or_default();
-        let turns = workers.map(WorkerCounters::turns);
         let turns: Vec<_> = turns.collect();
         self.seen.resize(turns.len(), Seen::default());
         self.seen.iter_mut().zip(turns).map(|(seen, turns)| seen.look(turns)).collect()

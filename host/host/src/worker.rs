@@ -1,17 +1,19 @@
 //! Control's handle of one worker, with any engine.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
-use twinpath_inspect::ControlReason;
+use twinpath_inspect::{ControlReason, Reason};
 use twinpath_observe::report;
 use twinpath_port::{CarriedPort, PortCounters, PortCounts, PortId, PortQueue};
+use twinpath_sys::clock;
+use twinpath_time::Instant;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::peers::Peers;
@@ -22,9 +24,10 @@ use twinpath_worker::{
 
 use crate::machine::Scheduling;
 use crate::outbox::Outbox;
+use crate::stuck::{StuckChange, StuckState};
 
 /// Maximum interval between checks whether a worker that was told to end has ended.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +115,37 @@ pub struct WorkerHandle<E: Hosted> {
     queues: Vec<KnownQueue>,
     /// Queues that it was told to return, and has not returned yet.
     leaving: Vec<PortId>,
+    stuck: StuckState,
+}
+
+/// A worker as the control loop needs it, whatever its engine.
+pub trait Supervised {
+    /// Readable when it has sent something.
+    fn events(&self) -> BorrowedFd<'_>;
+    /// Its counters.
+    fn counters(&self) -> &WorkerCounters;
+    /// [`WorkerHandle::wake`]
+    fn wake(&mut self);
+    /// [`WorkerHandle::flush`]
+    fn flush(&mut self) -> bool;
+}
+
+impl<E: Hosted> Supervised for WorkerHandle<E> {
+    fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    fn counters(&self) -> &WorkerCounters {
+        &self.counters
+    }
+
+    fn wake(&mut self) {
+        Self::wake(self);
+    }
+
+    fn flush(&mut self) -> bool {
+        Self::flush(self)
+    }
 }
 
 impl<E: Hosted> WorkerHandle<E> {
@@ -162,6 +196,7 @@ impl<E: Hosted> WorkerHandle<E> {
             counters,
             queues: Vec::new(),
             leaving: Vec::new(),
+            stuck: StuckState::default(),
         })
     }
 
@@ -182,6 +217,12 @@ impl<E: Hosted> WorkerHandle<E> {
         self.outbox.tell(command);
     }
 
+    /// Commands that had to wait because its mailbox was full.
+    #[must_use]
+    pub fn delayed(&self) -> u64 {
+        self.outbox.delayed.get()
+    }
+
     /// Wakes the worker by an empty message: unless it is stuck, it turns.
     pub fn wake(&mut self) {
         self.tell(Command::Frames(Vec::new()));
@@ -190,12 +231,6 @@ impl<E: Hosted> WorkerHandle<E> {
     /// Sends the waiting commands while its mailbox has room. Returns whether none waits any more.
     pub fn flush(&mut self) -> bool {
         self.outbox.flush()
-    }
-
-    /// Commands that had to wait because its mailbox was full.
-    #[must_use]
-    pub fn delayed(&self) -> u64 {
-        self.outbox.delayed.get()
     }
 
     /// The queues that it serves.
@@ -283,20 +318,46 @@ impl<E: Hosted> WorkerHandle<E> {
         }
     }
 
-    /// Ends the worker, waits for it, and closes the queues that it leaves.
-    pub fn stop(self) {
-        stop_all([self]);
+    /// Whether control has found it stuck, and it has not moved on yet.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.since().is_some()
     }
 
-    /// Like [`Self::stop`], but waits only this long. Returns whether the worker has ended. If not, it is
+    /// Since when something has waited for it, if it is stuck.
+    #[must_use]
+    pub fn stuck_since(&self) -> Option<Instant> {
+        self.stuck.since()
+    }
+
+    /// Notes whether it is stuck: something has waited for it since `since`, or nothing has for too long. `dropped`: frames
+    /// that it has dropped so far for this reason, beside those of its queues. Returns what has changed.
+    pub fn look_at_stuck(
+        &mut self,
+        since: Option<Instant>,
+        dropped: u64,
+        now: Instant,
+    ) -> Option<StuckChange> {
+        let by_queues = self.queues.iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck));
+        let dropped = dropped + by_queues.sum::<u64>();
+        self.stuck.look(since, dropped, now)
+    }
+
+    /// How often it was found stuck: by control or, if that is more, by its queues.
+    fn times_stuck(&self) -> u64 {
+        let found = self.queues.iter().map(|queue| queue.counters.times_stuck.get()).max();
+        self.stuck.times().max(found.unwrap_or(0))
+    }
+
+    /// Ends the worker, and closes the queues that it leaves. Waits only this long. Returns whether the worker has ended. If not, it is
     /// left behind, and ends by itself once it turns.
     #[must_use]
-    pub fn stop_within(self, patience: Duration) -> bool {
+    pub fn stop_within(self, patience: std::time::Duration) -> bool {
         let Self { outbox, thread, events, .. } = self;
         drop(outbox);
-        let deadline = Instant::now() + patience;
+        let deadline = std::time::Instant::now() + patience;
         while !thread.is_finished() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
             // An ending worker closes its mailbox, which is noticed there; its thread ends a little later.
             let pause = left.min(LOOK_INTERVAL);
             let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
@@ -343,6 +404,8 @@ impl<E: Hosted> WorkerHandle<E> {
             frames_out: queues.frames_out,
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,
+            stuck_ms: self.stuck.since().map(|since| clock::now().since(since).as_millis() as u64),
+            times_stuck: self.times_stuck(),
             ..report::Worker::of(counters, self.mode(), self.goal, request)
         }
     }
@@ -372,14 +435,18 @@ impl<E: Hosted> WorkerHandle<E> {
 }
 
 /// Ends workers, waits for all of them, and closes the queues that they leave. Workers that hand frames
-/// over to each other must be ended together, so that every frame is returned to its pool.
-pub fn stop_all<E: Hosted>(workers: impl IntoIterator<Item = WorkerHandle<E>>) {
+/// over to each other must be ended together, so that every frame is returned to its pool. Those that were
+/// found stuck are not waited for, as they end with the process: their names are returned.
+pub fn stop_all<E: Hosted>(workers: impl IntoIterator<Item = WorkerHandle<E>>) -> Vec<String> {
+    let (left, others): (Vec<_>, Vec<_>) = workers.into_iter().partition(WorkerHandle::is_stuck);
+    left.iter().for_each(|worker| tracing::error!("{} is stuck: it is left behind", worker.name()));
     // A closed mailbox tells a worker to stop, even if there is no room for a message.
-    let told = workers.into_iter().map(|WorkerHandle { outbox, thread, events, .. }| {
+    let told = others.into_iter().map(|WorkerHandle { outbox, thread, events, .. }| {
         drop(outbox);
         (thread, events)
     });
     settle(told.collect());
+    left.iter().map(WorkerHandle::name).collect()
 }
 
 type Told<E> = (JoinHandle<Remains<E>>, Receiver<Event<<E as Engine>::Event>>);

@@ -5,10 +5,9 @@ use std::os::unix::net::UnixStream;
 use twinpath_attach::mirror::Event;
 use twinpath_attach::path::Announced;
 use twinpath_host::machine::Answer;
-use twinpath_host::{Controlled, flush, until, until_readable};
+use twinpath_host::{Controlled, Supervised, flush, until, until_readable};
 use twinpath_observe::command::{self as command, Request, Topic};
 use twinpath_observe::report::Report;
-use twinpath_serve::Demux;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
@@ -30,19 +29,14 @@ pub(super) enum Woken {
 }
 
 impl Controlled for Instance {
-    type Engine = Demux;
     type Event = Woken;
     type Error = InstanceError;
 
     const NAME: &'static str = "the instance";
     const TAKES_CONNECTIONS: bool = true;
 
-    fn workers(&self) -> impl Iterator<Item = &twinpath_host::WorkerHandle<Demux>> {
-        self.workers.iter().map(|worker| &**worker)
-    }
-
-    fn worker_mut(&mut self, number: usize) -> &mut twinpath_host::WorkerHandle<Demux> {
-        &mut self.workers[number]
+    fn workers(&mut self) -> impl Iterator<Item = &mut dyn Supervised> {
+        self.workers.iter_mut().map(|worker| &mut **worker as &mut dyn Supervised)
     }
 
     fn flush(&mut self) -> bool {
@@ -172,7 +166,7 @@ impl Instance {
 
     /// Sends the messages that wait for room in the workers' mailboxes. Returns whether none waits any more.
     pub(super) fn flush_outboxes(&mut self) -> bool {
-        flush(self.everyone_mut().map(|worker| &mut **worker))
+        flush(self.everyone_mut().map(|worker| &mut **worker as &mut dyn Supervised))
     }
 
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {

@@ -90,7 +90,7 @@ impl Instance {
             let by_sockets = worker.unserved.map(|unserved| unserved.since);
             worker.look_at_stuck(by_claims.or(by_sockets), by_claims.is_some(), now);
         }
-        let is_stuck = self.drain.is_none() && self.workers.iter().any(|worker| worker.stuck.is_some());
+        let is_stuck = self.drain.is_none() && self.workers.iter().any(|worker| worker.is_stuck());
         self.stand_in.iter_mut().for_each(|stand_in| stand_in.serve_if(is_stuck));
     }
 }

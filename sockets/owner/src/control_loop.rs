@@ -12,7 +12,7 @@ use twinpath_attach::path::{Announced, Announcements, bypassed};
 use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
 use twinpath_host::machine::Answer;
 use twinpath_host::sandbox::{self as sandbox, Needs};
-use twinpath_host::{Awaited, Controlled, NoWorkers, WorkerHandle, flush, notify};
+use twinpath_host::{Awaited, Controlled, notify};
 use twinpath_inspect::Counter;
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::Report;
@@ -45,24 +45,11 @@ pub(crate) enum Woken {
 }
 
 impl Controlled for Owner {
-    type Engine = NoWorkers;
     type Event = Woken;
     type Error = OwnerError;
 
     const NAME: &'static str = "the owner of an interface";
     const TAKES_CONNECTIONS: bool = true;
-
-    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<NoWorkers>> {
-        self.workers.iter()
-    }
-
-    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<NoWorkers> {
-        &mut self.workers[number]
-    }
-
-    fn flush(&mut self) -> bool {
-        flush(&mut self.workers)
-    }
 
     async fn next(&mut self) -> Result<Woken, OwnerError> {
         if let Some(taker) = &self.taker {
@@ -122,8 +109,6 @@ impl Controlled for Owner {
         }
         true
     }
-
-    async fn read_workers(&mut self) {}
 
     async fn request(&mut self, request: Request, answer: Answer) {
         // The client may have closed its connection.
@@ -228,7 +213,6 @@ impl Owner {
             lendings,
             handings: Budget::new(HANDED_BURST, HANDED_EVERY),
             taker: None,
-            workers: Vec::new(),
             confined,
             started: clock::now(),
         };

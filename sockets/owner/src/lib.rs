@@ -36,7 +36,7 @@ pub use twinpath_attach::SOCKETS_MAX;
 use twinpath_attach::mirror::{Mirror, MirrorError};
 use twinpath_attach::path::Announcements;
 use twinpath_config::Sandbox;
-use twinpath_host::{Addresses, Awaited, NoWorkers, Ready, WorkerHandle, run_to_end};
+use twinpath_host::{Addresses, Awaited, Ready, run_to_end};
 use twinpath_inspect::Counter;
 use twinpath_observe::metrics::MetricsError;
 use twinpath_observe::report;
@@ -183,8 +183,6 @@ struct Owner {
     handings: Budget,
     /// A new owner has the programs, and does not serve yet.
     taker: Option<Taker>,
-    /// It has none: the kernel's programs do the work.
-    workers: Vec<WorkerHandle<NoWorkers>>,
     confined: report::Sandbox,
     started: Instant,
 }

@@ -5,10 +5,9 @@ use std::os::unix::net::UnixStream;
 
 use futures_util::future::select_all;
 use twinpath_host::machine::Answer;
-use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
+use twinpath_host::{Controlled, Supervised, stop_all};
 use twinpath_observe::command::{Capture, Request, Topic};
 use twinpath_observe::report::Report;
-use twinpath_switch_engine::SwitchEngine;
 use twinpath_time::{Duration, Instant};
 
 use super::{SwitchError, Switching};
@@ -35,23 +34,14 @@ pub(super) enum Woken {
 }
 
 impl Controlled for Switching {
-    type Engine = SwitchEngine;
     type Event = Woken;
     type Error = SwitchError;
 
     const NAME: &'static str = "the switch";
     const TAKES_CONNECTIONS: bool = true;
 
-    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<SwitchEngine>> {
-        self.workers.iter()
-    }
-
-    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<SwitchEngine> {
-        &mut self.workers[number]
-    }
-
-    fn flush(&mut self) -> bool {
-        flush(&mut self.workers)
+    fn workers(&mut self) -> impl Iterator<Item = &mut dyn Supervised> {
+        self.workers.iter_mut().map(|worker| worker as &mut dyn Supervised)
     }
 
     async fn next(&mut self) -> Result<Woken, SwitchError> {
@@ -154,6 +144,7 @@ impl Controlled for Switching {
     }
 
     async fn finish_turn(&mut self) -> Result<bool, SwitchError> {
+        self.look_at_stuck();
         self.answer_complete();
         self.finish_openflow();
         self.finish_learned();
@@ -233,17 +224,15 @@ impl Switching {
     /// Ends the workers; the kernel then has the interfaces again. Stuck workers are not waited for, as they end with
     /// the process. Their names are returned.
     pub(super) fn stop(mut self) -> Vec<String> {
-        let stuck = |worker: &mut WorkerHandle<_>| self.homes.stuck_since(worker.number()).is_some();
-        let left: Vec<_> = self.workers.extract_if(.., stuck).collect();
-        left.iter().for_each(|worker| tracing::error!("{} is stuck: it is left behind", worker.name()));
+        self.look_at_stuck();
         // First, so that each frame is carried once.
         self.homes.let_all_go();
         self.captures.end_all();
-        stop_all(self.workers.drain(..));
+        let left = stop_all(self.workers.drain(..));
         for at in 0..self.ports.len() {
             self.end_thread(at);
             self.ports[at].on.release();
         }
-        left.iter().map(WorkerHandle::name).collect()
+        left
     }
 }

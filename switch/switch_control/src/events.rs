@@ -283,8 +283,9 @@ impl Switching {
     /// workers go on.
     pub(super) fn worker_is_stuck(&mut self, home: HomeAt) {
         self.homes.read_stuck(home);
+        self.look_at_stuck();
         for worker in &self.workers {
-            let Some(since) = self.homes.stuck_since(worker.number()) else { continue };
+            let Some(since) = worker.stuck_since() else { continue };
             let waited = clock::now().since(since).as_nanos() / 1_000_000;
             tracing::error!(
                 "{} is stuck: frames have waited for it for {waited} ms; the kernel bridge carries them until it goes on",
@@ -292,6 +293,15 @@ impl Switching {
             );
         }
         self.claim_joined();
+    }
+
+    /// Looks which workers the programs have found stuck, and which of them have moved on.
+    pub(super) fn look_at_stuck(&mut self) {
+        let now = clock::now();
+        for worker in &mut self.workers {
+            let since = self.homes.stuck_since(worker.number());
+            worker.look_at_stuck(since, 0, now);
+        }
     }
 
     fn link_is_there(&mut self, home: HomeAt, name: &str) {

@@ -1,5 +1,6 @@
 //! The part of a switch without tables that handles frames which the kernel forwards between learned addresses.
 
+use twinpath_host::WorkerHandle;
 use twinpath_learning::Snapshot;
 use twinpath_switch_engine::{SAMPLES_MAX, Sample, SwitchCommand};
 use twinpath_sys::clock;
@@ -47,7 +48,7 @@ impl Switching {
         let is_suspended = self.captures.any()
             || !self.snapshots.is_settled()
             // The bridge that carries the frames of a stuck worker learns for itself, and does not report it.
-            || self.workers.iter().any(|worker| self.homes.stuck_since(worker.number()).is_some());
+            || self.workers.iter().any(WorkerHandle::is_stuck);
         self.with_learned(|learned, now, snapshot| learned.suspend(is_suspended, now, snapshot));
     }
 

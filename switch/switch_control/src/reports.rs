@@ -32,6 +32,7 @@ impl Switching {
 
     /// Everything `show` can tell.
     pub(super) fn report_all(&mut self) -> Report {
+        self.look_at_stuck();
         let pool_bytes = self.workers.iter().map(|worker| worker.pool_bytes()).sum::<u64>();
         let queues = self.queues();
         let loops: HashMap<u16, u16> =
@@ -66,9 +67,7 @@ impl Switching {
     }
 
     fn report_worker(&self, worker: &WorkerHandle<SwitchEngine>) -> report::Worker {
-        let since = self.homes.stuck_since(worker.number());
         report::Worker {
-            stuck_ms: since.map(|since| clock::now().since(since).as_millis() as u64),
             times_stuck: worker.queues().iter().map(|queue| queue.counters.times_stuck.get()).sum(),
             ..worker.report(self.machine.request.clone())
         }

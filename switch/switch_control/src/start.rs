@@ -273,8 +273,8 @@ impl Switching {
     /// Has the frames of interfaces that all workers know by now come to the workers. A worker that is stuck is not waited
     /// for: until it knows a port, it drops that port's frames (port_down).
     pub(super) fn claim_joined(&mut self) {
-        let is_stuck = |worker| self.homes.stuck_since(worker).is_some();
-        let adopted = self.snapshots.adopted_by_all(is_stuck);
+        self.look_at_stuck();
+        let adopted = self.snapshots.adopted_by_all(|worker| self.workers[worker].is_stuck());
         for at in 0..self.ports.len() {
             if self.ports[at].joins_with().is_some_and(|number| number <= adopted) {
                 self.claim(at);

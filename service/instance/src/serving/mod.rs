@@ -13,4 +13,4 @@ pub use own::own_metrics;
 pub use reflexes::{KeptEntries, ServedReflexes};
 pub use service::{ForWorkers, NewService, ServiceHandle, cpu_of, limits_for};
 pub use stand_in::StandIn;
-pub use worker::{Stuck, WorkerHandle};
+pub use worker::WorkerHandle;

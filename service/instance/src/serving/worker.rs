@@ -4,11 +4,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use twinpath_host::{StartError, WorkerPlan, rows};
+use twinpath_host::{StartError, StuckChange, WorkerPlan, rows};
 use twinpath_inspect::{ControlReason, Counter, Reason};
 use twinpath_observe::report;
 use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
-use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 use twinpath_worker::idle::IdleConfig;
@@ -22,25 +21,13 @@ use crate::stuck::Unserved;
 /// the handle, and those events of a worker that must arrive have reserved room.
 const MAILBOX_LEN: u32 = 1024;
 
-/// A stuck worker: it has not taken the packets that wait for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Stuck {
-    /// Since when packets have waited for it.
-    pub(crate) since: Instant,
-    /// The number of frames dropped as `worker_stuck` before.
-    dropped_before: u64,
-}
-
 /// Control's handle of a worker with services.
 pub struct WorkerHandle {
     host: twinpath_host::WorkerHandle<Demux>,
     /// Its services.
     pub services: Vec<ServiceHandle>,
-    /// Set while it is stuck.
-    pub stuck: Option<Stuck>,
     /// Set while requests wait in its sockets although it was woken.
     pub unserved: Option<Unserved>,
-    times_seen_stuck: u64,
 }
 
 impl Deref for WorkerHandle {
@@ -74,7 +61,7 @@ impl WorkerHandle {
         let (engine, services) = engine_with(routes, services);
         let plan = WorkerPlan { number, placement, idle, pool_frames, mailbox_len: MAILBOX_LEN };
         let host = twinpath_host::WorkerHandle::start(plan, engine)?;
-        Ok(Self { host, services, stuck: None, unserved: None, times_seen_stuck: 0 })
+        Ok(Self { host, services, unserved: None })
     }
 
     /// Sends a command to all its services.
@@ -107,7 +94,7 @@ impl WorkerHandle {
     ///
     /// It has not ended, and is left behind: one sentence, which is also logged.
     pub fn stop(self, patience: Duration) -> Result<(), String> {
-        let (name, stuck) = (self.name(), self.stuck.is_some());
+        let (name, stuck) = (self.name(), self.is_stuck());
         let called: Vec<_> =
             self.services.iter().map(|it| (it.name.clone(), Arc::clone(&it.serve.called))).collect();
         if !stuck && self.host.stop_within(patience) {
@@ -123,19 +110,10 @@ impl WorkerHandle {
         Err(sentence)
     }
 
-    /// How often its claims were withdrawn because it was stuck: as counted by control or, if that is more,
-    /// by its queues.
-    fn times_stuck(&self) -> u64 {
-        let found = self.queues().iter().map(|queue| queue.counters.times_stuck.get()).max();
-        self.times_seen_stuck.max(found.unwrap_or(0))
-    }
-
     /// Its entry in `show workers`.
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         report::Worker {
-            stuck_ms: self.stuck.map(|stuck| clock::now().since(stuck.since).as_millis() as u64),
-            times_stuck: self.times_stuck(),
             connections: self.sum(|serve| &serve.tcp.connections),
             kernel_requests: self.sum(|serve| &serve.kernel_requests),
             kernel_replies: self.sum(|serve| &serve.kernel_replies),
@@ -169,10 +147,10 @@ impl WorkerHandle {
     /// Updates whether it is stuck. `since`: when the oldest packet began to wait, among its claimed frames
     /// or in its sockets; `None`: nothing waits.
     pub fn look_at_stuck(&mut self, since: Option<Instant>, by_claims: bool, now: Instant) {
-        let name = self.name();
-        match (self.stuck, since) {
-            (None, Some(since)) => {
-                let waited = now.since(since).as_millis();
+        let (name, dropped) = (self.name(), self.dropped(Reason::WorkerStuck));
+        match self.host.look_at_stuck(since, dropped, now) {
+            Some(StuckChange::Begun { waited }) => {
+                let waited = waited.as_millis();
                 if by_claims {
                     tracing::warn!(
                         "{name} is stuck: for {waited} ms it has not looked for what was handed over to it. The kernel claims nothing for it \
@@ -185,28 +163,17 @@ impl WorkerHandle {
                 }
                 // The claims may end with the interface, so from now on the worker counts as stuck until it
                 // has turned.
-                let unserved = Unserved::now(self.number(), since, &self.counters);
+                let unserved = Unserved::now(self.number(), since.unwrap_or(now), &self.counters);
                 self.unserved.get_or_insert(unserved);
-                self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });
-                self.times_seen_stuck += 1;
             }
-            (Some(stuck), None) => {
+            Some(StuckChange::Over { after, dropped }) => {
                 tracing::warn!(
-                    "{name} moves on after {} ms; it dropped {} frames that came before the kernel served",
-                    now.since(stuck.since).as_millis(),
-                    self.dropped_as_stuck() - stuck.dropped_before
+                    "{name} moves on after {} ms; it dropped {dropped} frames that came before the kernel served",
+                    after.as_millis()
                 );
-                self.stuck = None;
             }
-            (None, None) | (Some(_), Some(_)) => {}
+            None => {}
         }
-    }
-
-    /// Frames that it dropped as `worker_stuck`.
-    fn dropped_as_stuck(&self) -> u64 {
-        let by_ports =
-            self.queues().iter().map(|queue| queue.counters.drops.get(Reason::WorkerStuck)).sum::<u64>();
-        by_ports + self.dropped(Reason::WorkerStuck)
     }
 }
 
