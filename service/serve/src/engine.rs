@@ -27,7 +27,8 @@ use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
 use crate::handlers::{Guarded, HandlerPool, Panicked, Sends};
-use crate::kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpServer, TcpTotals};
+use crate::kernel_tcp::{FIRST_TOKEN, LISTENERS_MAX};
+use crate::streams::{CHUNK, Call, TcpServer, TcpTotals};
 use twinpath_inspect::ServeCounters;
 
 use self::late::{Awaited, Origin};

@@ -17,9 +17,10 @@ mod hosted;
 pub mod kernel_tcp;
 mod limits;
 mod prototype;
+pub mod streams;
 
 pub use crate::handlers::{HandlerPool, Panicked, Sends};
-pub use crate::kernel_tcp::{CHUNK, TcpTotals};
+pub use crate::streams::{CHUNK, TcpTotals};
 pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;

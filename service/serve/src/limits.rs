@@ -6,7 +6,7 @@ use std::sync::Arc;
 use twinpath_udp::admit::SourcePorts;
 use twinpath_udp::reply_limit::ReplyLimit;
 
-use crate::kernel_tcp::TcpTotals;
+use crate::streams::TcpTotals;
 
 /// Limits on the resources that all peers of an engine may use. The engine gets them when it is made, and
 /// may get new ones while it serves.

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_sys::{send_queue, stream_stamp};
 
-use crate::kernel_tcp::limits::CHUNK;
+use crate::CHUNK;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 

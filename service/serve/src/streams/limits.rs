@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use twinpath_service::connections::ConnectionLimits;
 use twinpath_stream::TcpLimits;
 
-use crate::kernel_tcp::sources::{Source, SourceCounts};
+use crate::streams::sources::{Source, SourceCounts};
 
 /// The size of a read, and the minimum that a connection may hold in each direction, in bytes.
 pub const CHUNK: usize = 64 * 1024;

@@ -8,7 +8,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use crate::kernel_tcp::read_delay::ReadDelay;
+use crate::streams::read_delay::ReadDelay;
 
 /// Number of successive events for one connection after which it is polled. Adding it to the epoll and
 /// removing it costs two system calls, which is little for this many events.

@@ -26,13 +26,13 @@ use crate::handlers::{Guarded, HandlerPool};
 use twinpath_inspect::TcpCounters;
 
 use crate::kernel_tcp::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
-use crate::kernel_tcp::host::ConnectionHost;
-use crate::kernel_tcp::limits::TcpTotals;
-use crate::kernel_tcp::polled::Polled;
 use crate::kernel_tcp::socket::{Buffers, Socket};
-use crate::kernel_tcp::sources::{Source, Sources};
-use crate::kernel_tcp::table::Table;
-use crate::kernel_tcp::waiting::Waiting;
+use crate::streams::host::ConnectionHost;
+use crate::streams::limits::TcpTotals;
+use crate::streams::polled::Polled;
+use crate::streams::sources::{Source, Sources};
+use crate::streams::table::Table;
+use crate::streams::waiting::Waiting;
 
 /// The tokens of connections follow those of the listeners.
 const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;

@@ -9,7 +9,7 @@ use twinpath_service::{Closed, ConnectionId, Service};
 
 use super::{Call, FIRST_CONNECTION_TOKEN, TcpServer, Tracked, close};
 use crate::kernel_tcp::socket::Socket;
-use crate::kernel_tcp::sources::Source;
+use crate::streams::sources::Source;
 
 /// Maximum number of connections examined to find one that can be closed for a new one. A busy one leaves
 /// the list, so the next search skips it.

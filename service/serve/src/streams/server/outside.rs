@@ -7,8 +7,8 @@ use twinpath_service::{ConnectionId, Service};
 use twinpath_time::Instant;
 
 use super::{Call, TcpServer, Tracked};
-use crate::kernel_tcp::host::ConnectionHost;
 use crate::kernel_tcp::socket::Stream;
+use crate::streams::host::ConnectionHost;
 
 impl<C: Send> TcpServer<C> {
     /// Sends bytes on a connection.
