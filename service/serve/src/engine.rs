@@ -27,8 +27,8 @@ use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
 use crate::handlers::{Guarded, HandlerPool, Panicked, Sends};
-use crate::kernel_tcp::{FIRST_TOKEN, LISTENERS_MAX};
-use crate::streams::{CHUNK, Call, TcpServer, TcpTotals};
+use crate::kernel_tcp::{self, FIRST_TOKEN, KernelListener, LISTENERS_MAX, TcpCall, TcpServer};
+use crate::streams::{CHUNK, TcpTotals};
 use twinpath_inspect::ServeCounters;
 
 use self::late::{Awaited, Origin};
@@ -238,8 +238,10 @@ impl<S: Service> ServeEngine<S> {
             source_ports,
             udp,
             receives,
-            tcp: (!listeners.is_empty())
-                .then(|| TcpServer::new(listeners, Arc::clone(&served), totals, connections)),
+            tcp: (!listeners.is_empty()).then(|| {
+                let listener = KernelListener::new(listeners, totals.limits().connection_bytes as usize);
+                TcpServer::new(listener, Arc::clone(&served), totals, connections)
+            }),
             handlers,
             worker,
             sends,
@@ -365,18 +367,19 @@ impl<S: Service> ServeEngine<S> {
         &'a mut self,
         now: Instant,
         io: &'a Io<'io, ServeEvent>,
-    ) -> Option<(&'a mut TcpServer<S::Connection>, Call<'a, 'io, S>)> {
+    ) -> Option<(&'a mut TcpServer<S::Connection>, TcpCall<'a, 'io, S>)> {
         let Self { tcp, service, counters, handlers, .. } = self;
         let (counters, handlers) = (&counters.tcp, handlers.as_mut());
-        Some((tcp.as_mut()?, Call { now, service, counters, fds: &io.fds, handlers }))
+        let (drops, io) = (io.fds.drops(), &io.fds);
+        Some((tcp.as_mut()?, TcpCall { now, service, counters, drops, io, handlers }))
     }
 
     /// Starts to serve the kernel's sockets.
-    fn listen(&self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
+    fn listen(&mut self, io: &Io<'_, ServeEvent>) -> Result<(), Errno> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
             io.fds.watch(socket, token, false)?;
         }
-        self.tcp.as_ref().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
+        self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
     }
 
     /// Updates the capabilities of a port, or forgets the port if it is detached.
@@ -450,7 +453,8 @@ impl<S: Service> Engine for ServeEngine<S> {
         } else if token == SENDS_TOKEN {
             self.take_messages(now, io) > 0
         } else {
-            self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(token, error, call))
+            let event = kernel_tcp::ready(token, error);
+            self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(event, call))
         }
     }
 

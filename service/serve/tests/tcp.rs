@@ -1,6 +1,6 @@
 //! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no threads, no
-//! sleep, and the test sets the time. Tests of a single connection, over any transport, are in
-//! `service/service/src/connections`.
+//! sleep, and the test sets the time. Tests over any transport are in `service/service/tests/connection` (one
+//! connection) and in `service/serve/src/streams/tests.rs` (those of a worker).
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};

@@ -5,8 +5,8 @@ use twinpath_time::Instant;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
+use crate::kernel_tcp::TcpServer;
 use crate::limits::ServiceLimits;
-use crate::streams::TcpServer;
 
 /// Bursts taken from a socket before its service leaves: more small datagrams than fit into the socket's
 /// buffer.

@@ -1,6 +1,15 @@
-//! The kernel's TCP sockets: listening ones, from which connections come, and connected ones as transports.
+//! TCP on the kernel path: the kernel's listening sockets as a source of connections ([`KernelListener`]), and its
+//! connected ones as transports.
 
-pub(crate) mod accept;
-pub(crate) mod socket;
+mod accept;
+mod socket;
 
-pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
+pub use accept::{FIRST_TOKEN, KernelListener, LISTENERS_MAX, ready};
+
+use crate::streams::{Call, StreamServer};
+
+/// Connections over the kernel's sockets.
+pub type TcpServer<C> = StreamServer<KernelListener, C>;
+
+/// What a call of it gets.
+pub type TcpCall<'a, 'io, S> = Call<'a, 'io, S, KernelListener>;

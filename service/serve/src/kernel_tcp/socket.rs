@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_sys::{send_queue, stream_stamp};
 
-use crate::CHUNK;
+use crate::streams::CHUNK;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -20,7 +20,7 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const GROW_MIN: usize = 4096;
 
 /// A connected TCP socket.
-pub(crate) struct Socket {
+pub struct Socket {
     fd: OwnedFd,
     stamp: Stamp,
     /// Bytes that were received and not consumed.
@@ -44,7 +44,7 @@ impl Buffers {
 }
 
 /// A socket with the worker's buffers: the transport of its connection for the duration of a call.
-pub(crate) struct Stream<'a> {
+pub struct KernelStream<'a> {
     socket: &'a mut Socket,
     buffers: &'a mut Buffers,
     /// The bytes received and not consumed are in the worker's buffer.
@@ -84,8 +84,8 @@ impl Socket {
 
     /// It as a transport, with the worker's buffers.
     #[inline]
-    pub(crate) const fn with<'a>(&'a mut self, buffers: &'a mut Buffers) -> Stream<'a> {
-        Stream { socket: self, buffers, is_fresh: false }
+    pub(crate) const fn with<'a>(&'a mut self, buffers: &'a mut Buffers) -> KernelStream<'a> {
+        KernelStream { socket: self, buffers, is_fresh: false }
     }
 
     /// The worker was woken by received bytes, and wants to know when they arrived.
@@ -154,7 +154,7 @@ fn send_at_once(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Broken> {
     }
 }
 
-impl Transport for Stream<'_> {
+impl Transport for KernelStream<'_> {
     #[inline]
     fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
         let Socket { fd, stamp, unread, .. } = &mut *self.socket;

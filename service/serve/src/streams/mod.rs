@@ -1,10 +1,12 @@
-//! The stream connections of a service on one worker.
+//! The stream connections of a service on one worker, from any source.
 //!
 //! `service/service/src/connections` implements the behaviour of one connection. This module accepts connections,
-//! limits them, and decides when the worker serves which of them ([`TcpServer`]).
+//! limits them, and decides when the worker serves which of them ([`StreamServer`]). It has no descriptor: where
+//! connections come from, and how their bytes move, is behind a [`Listener`].
 
 mod host;
 mod limits;
+mod listener;
 mod polled;
 mod read_delay;
 mod server;
@@ -13,4 +15,8 @@ mod table;
 mod waiting;
 
 pub use limits::{CHUNK, TcpTotals};
-pub use server::{Call, TcpServer};
+pub use listener::{Listener, Ready};
+pub use server::{Call, StreamServer};
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
-//! The TCP connections of one service on one worker: accepts, reads and answers without blocking.
+//! The stream connections of one service on one worker: accepts, reads and answers without blocking.
 //!
 //! A turn reads a connection once, passes all received bytes to the service, and sends the answers
-//! immediately. So a call costs two system calls; there is no further read only to find that nothing is
-//! left. Connections are registered with the epoll once, edge-triggered; a single busy connection is read
-//! without the epoll ([`polled`]). If the peer does not take its replies, they wait in a bounded buffer,
+//! immediately. There is no further read only to find that nothing is left, so over the kernel's sockets a call costs
+//! two system calls. Connections announce their changes by edges. Where announcing costs much, a single busy connection
+//! is read without it ([`polled`]). If the peer does not take its replies, they wait in a bounded buffer,
 //! and the connection is not read until that has drained: a client that sends and never reads delays nobody
 //! else. Deadlines are in a timer wheel, which changes when a connection starts to wait for something, not
 //! with each request.
@@ -11,31 +11,23 @@
 mod opening;
 mod outside;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use twinpath_inspect::Reason;
+use twinpath_inspect::{Drops, Reason, TcpCounters};
 use twinpath_service::connections::{After, Connection, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service};
 use twinpath_time::{Instant, Wheel};
 use twinpath_udp::served::Served;
-use twinpath_worker::Fds;
 
 use crate::handlers::{Guarded, HandlerPool};
-use twinpath_inspect::TcpCounters;
-
-use crate::kernel_tcp::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
-use crate::kernel_tcp::socket::{Buffers, Socket};
 use crate::streams::host::ConnectionHost;
 use crate::streams::limits::TcpTotals;
+use crate::streams::listener::{Listener, Ready};
 use crate::streams::polled::Polled;
 use crate::streams::sources::{Source, Sources};
 use crate::streams::table::Table;
 use crate::streams::waiting::Waiting;
-
-/// The tokens of connections follow those of the listeners.
-const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;
 
 /// After this many bytes sent in a turn, other connections wait for the next turn, so that ports and deadlines
 /// are served in between.
@@ -51,22 +43,24 @@ const CLOSE_BURST: u32 = 64;
 const LAST_READS: u32 = 8;
 
 /// What the engine passes to each call of the server.
-pub struct Call<'a, 'io, S> {
+pub struct Call<'a, 'io, S, L: Listener> {
     /// The time of the turn.
     pub now: Instant,
     /// The service's callbacks; a panic in one is caught.
     pub service: &'a mut Guarded<S>,
     /// The counters of the service's connections.
     pub counters: &'a TcpCounters,
-    /// The worker's epoll, and its counters of drops.
-    pub fds: &'a Fds<'io>,
+    /// Counters for what is dropped or refused.
+    pub drops: &'a Drops,
+    /// What the listener needs of the worker.
+    pub io: &'a L::Io<'io>,
     /// The handler pool, if the service has work that may block.
     pub handlers: Option<&'a mut HandlerPool>,
 }
 
-/// A connection with its socket and its place in the lists.
-struct Tracked<C> {
-    socket: Socket,
+/// A connection with its stream and its place in the lists.
+struct Tracked<L: Listener, C> {
+    stream: L::Stream,
     connection: Connection<C>,
     id: ConnectionId,
     source: Source,
@@ -74,20 +68,20 @@ struct Tracked<C> {
     idle_since: Option<Instant>,
 }
 
-impl<C> Tracked<C> {
+impl<L: Listener, C> Tracked<L, C> {
     /// Bytes of memory that it holds besides itself.
     #[inline]
-    fn held(&self) -> usize {
-        self.connection.held() + self.socket.held()
+    fn held(&self, listener: &L) -> usize {
+        self.connection.held() + listener.held(&self.stream)
     }
 }
 
-/// The TCP connections of one service on one worker.
-pub struct TcpServer<C> {
-    acceptor: Acceptor,
+/// The stream connections of one service on one worker.
+pub struct StreamServer<L: Listener, C> {
+    listener: L,
     served: Arc<Served>,
     totals: Arc<TcpTotals>,
-    table: Table<Tracked<C>>,
+    table: Table<Tracked<L, C>>,
     /// Maximum number of connections at a time.
     most: u32,
     sources: Sources,
@@ -98,7 +92,6 @@ pub struct TcpServer<C> {
     /// Connections that wait for room in the handler pool.
     want_room: Waiting,
     scratch: Scratch,
-    buffers: Buffers,
     /// Whether the last `run` received bytes from the polled connection.
     found: bool,
     /// Bytes that all its connections hold.
@@ -112,14 +105,13 @@ pub struct TcpServer<C> {
     opened: u64,
 }
 
-impl<C: Send> TcpServer<C> {
-    /// A server of `served` that accepts from these listeners, at most [`LISTENERS_MAX`], and has at most
-    /// `most` connections.
+impl<L: Listener, C: Send> StreamServer<L, C> {
+    /// A server of `served` for the connections of `listener`, at most `most` at a time.
     #[must_use]
-    pub fn new(listeners: Vec<OwnedFd>, served: Arc<Served>, totals: Arc<TcpTotals>, most: u32) -> Self {
+    pub fn new(listener: L, served: Arc<Served>, totals: Arc<TcpTotals>, most: u32) -> Self {
         let limits = totals.limits();
         Self {
-            acceptor: Acceptor::new(listeners),
+            listener,
             served,
             table: Table::new(most),
             most,
@@ -131,13 +123,17 @@ impl<C: Send> TcpServer<C> {
             received: 0,
             want_room: Waiting::default(),
             scratch: Scratch::new(limits.connection_bytes as usize),
-            buffers: Buffers::new(limits.connection_bytes as usize),
             found: false,
             held: 0,
             ending: None,
             opened: 0,
             totals,
         }
+    }
+
+    /// The source of its connections.
+    pub const fn listener(&mut self) -> &mut L {
+        &mut self.listener
     }
 
     /// Applies new limits: its connections are counted in the new totals from now on, and their deadlines
@@ -160,25 +156,25 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Starts accepting.
-    pub fn listen(&self, fds: &Fds<'_>) -> Result<(), Errno> {
-        self.acceptor.start(fds)
+    pub fn listen(&mut self, io: &L::Io<'_>) -> Result<(), Errno> {
+        self.listener.listen(io)
     }
 
     /// Stops accepting until the next [`Self::listen`].
-    pub fn listen_no_more(&mut self, fds: &Fds<'_>) {
-        self.acceptor.stop(fds);
+    pub fn listen_no_more(&mut self, io: &L::Io<'_>) {
+        self.listener.stop(io);
     }
 
-    /// When there is work that no descriptor reports: a deadline, or work left from this turn.
+    /// When there is work that no event announces: a deadline, or work left from this turn.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
         }
-        self.deadlines.next().min(self.acceptor.resume_at())
+        self.deadlines.next().min(self.listener.paused_until())
     }
 
-    /// Whether a connection is polled without the epoll, so that the worker must not sleep.
+    /// Whether a connection is polled without an event, so that the worker must not sleep.
     #[inline]
     pub const fn spins(&self) -> bool {
         self.polled.number().is_some()
@@ -190,18 +186,18 @@ impl<C: Send> TcpServer<C> {
         self.found
     }
 
-    /// Called before the worker sleeps: the epoll watches every connection again.
-    pub fn rest(&mut self, fds: &Fds<'_>) {
-        self.poll_nobody(fds);
+    /// Called before the worker sleeps: every connection is watched again.
+    pub fn rest(&mut self, io: &L::Io<'_>) {
+        self.poll_nobody(io);
     }
 
-    fn poll_nobody(&mut self, fds: &Fds<'_>) {
+    fn poll_nobody(&mut self, io: &L::Io<'_>) {
         let polled = self.polled.number();
         // A connection does not become the polled one over several sleeps: each sleep would undo it.
         self.polled.forget();
         if let Some(number) = polled
-            && let Some(Tracked { socket, connection, .. }) = self.table.get(number)
-            && fds.watch_edges(&*socket, FIRST_CONNECTION_TOKEN + number).is_err()
+            && let Some(Tracked { stream, connection, .. }) = self.table.get(number)
+            && self.listener.watch(stream, number, io).is_err()
         {
             // The kernel has no memory to watch it: no event would ever come for it.
             connection.end(Closed::For(Reason::ConnectionLimit));
@@ -213,35 +209,35 @@ impl<C: Send> TcpServer<C> {
     ///
     /// With `handed_over`, connections that wait in the listeners are left to another instance, which has the
     /// same listeners.
-    pub fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S>) {
-        let own = if handed_over { 0 } else { self.acceptor.len() };
-        for listener in 0..own {
-            while self.accept(listener, &mut call) == ACCEPT_BURST {}
+    pub fn drain<S: Service<Connection = C>>(&mut self, handed_over: bool, mut call: Call<'_, '_, S, L>) {
+        let own = if handed_over { 0 } else { self.listener.places() };
+        for place in 0..own {
+            while self.accept(place, &mut call) == ACCEPT_BURST {}
         }
-        self.acceptor.close(call.fds);
+        self.listener.close(call.io);
         self.ending = Some(0);
     }
 
     /// Closes all remaining connections.
-    pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
+    pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) {
         self.ending = None;
         for number in 0..self.table.end() {
             if let Some(tracked) = self.table.get(number) {
-                let (held, why) = (tracked.held(), tracked.connection.cut_off());
+                let (held, why) = (tracked.held(&self.listener), tracked.connection.cut_off());
                 self.close(number, held, why, &mut call);
             }
         }
     }
 
     /// Whether the drain has ended: no listener and no connection is left.
-    pub const fn is_drained(&self) -> bool {
-        self.acceptor.is_closed() && self.ending.is_none() && self.table.open() == 0
+    pub fn is_drained(&self) -> bool {
+        self.listener.is_closed() && self.ending.is_none() && self.table.open() == 0
     }
 
     /// Reads the polled connection, and does the work that is due or left from the last turn. Returns
     /// whether there was any.
     #[inline]
-    pub fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
+    pub fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) -> bool {
         let spins = self.spins();
         (self.sent, self.received) = (0, 0);
         let busy = spins && self.read_polled(&mut call);
@@ -257,12 +253,12 @@ impl<C: Send> TcpServer<C> {
     }
 
     #[inline]
-    fn run_due<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
+    fn run_due<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S, L>) -> bool {
         if call.now < self.next_deadline() {
             return false;
         }
-        if call.now >= self.acceptor.resume_at() {
-            self.acceptor.resume(call.fds);
+        if call.now >= self.listener.paused_until() {
+            self.listener.resume(call.io);
         }
         for _ in 0..CLOSE_BURST {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
@@ -282,15 +278,15 @@ impl<C: Send> TcpServer<C> {
 
     /// Reads the polled connection. Returns whether bytes moved.
     #[inline]
-    fn read_polled<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) -> bool {
+    fn read_polled<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S, L>) -> bool {
         let Some(number) = self.polled.number() else { return false };
-        let Some(Tracked { socket, connection, .. }) = self.table.get(number) else { return false };
+        let Some(Tracked { stream, connection, .. }) = self.table.get(number) else { return false };
         if !self.polled.may_read(call.now) {
-            // Reading is delayed. The worker may sleep, as every connection is back in the epoll by then.
+            // Reading is delayed. The worker may sleep, as every connection is watched again by then.
             return false;
         }
         let before = self.received;
-        if !self.polled.pipelines() || socket.has_something() {
+        if !self.polled.pipelines() || self.listener.has_something(stream) {
             connection.woken(false);
             self.work(number, call);
         }
@@ -300,83 +296,78 @@ impl<C: Send> TcpServer<C> {
         let moved = connection.touched() == call.now;
         let well = connection.is_plain();
         if !well || self.polled.is_over(call.now) {
-            self.poll_nobody(call.fds);
+            self.poll_nobody(call.io);
         }
         moved
     }
 
-    /// Handles an event of the epoll. Returns whether bytes moved, or a connection opened or closed.
-    pub fn ready<S: Service<Connection = C>>(
-        &mut self,
-        token: u32,
-        ends: bool,
-        mut call: Call<'_, '_, S>,
-    ) -> bool {
-        if let Some(number) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
-            // The connection may have closed earlier in this turn.
-            let Some(Tracked { connection, .. }) = self.table.get(number) else { return false };
-            connection.woken(ends);
-            if self.is_turn_over() {
-                self.again.add(number);
-                return true;
-            }
-            if call.fds.wants_stamp() {
-                self.work_stamped(number, &mut call);
-            } else {
-                self.work(number, &mut call);
-            }
-            if self.polled.named(number, call.now) {
-                self.poll(number, call.fds);
-            }
-            self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
-        } else {
-            let listener = (token - FIRST_TOKEN) as usize;
-            self.accept(listener, &mut call) > 0
+    /// Handles an event of the listener. Returns whether bytes moved, or a connection opened or closed.
+    pub fn ready<S: Service<Connection = C>>(&mut self, event: Ready, mut call: Call<'_, '_, S, L>) -> bool {
+        let (number, ends) = match event {
+            Ready::Connection { number, ends } => (number, ends),
+            Ready::Accept(place) => return self.accept(place, &mut call) > 0,
+        };
+        // The connection may have closed earlier in this turn.
+        let Some(Tracked { connection, .. }) = self.table.get(number) else { return false };
+        connection.woken(ends);
+        if self.is_turn_over() {
+            self.again.add(number);
+            return true;
         }
+        if self.listener.wants_stamp(call.io) {
+            self.work_stamped(number, &mut call);
+        } else {
+            self.work(number, &mut call);
+        }
+        if L::MAY_POLL && self.polled.named(number, call.now) {
+            self.poll(number, call.io);
+        }
+        self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
     }
 
     /// Like [`Self::work`], for a connection that the worker was woken for: the idle policy learns when its
     /// bytes arrived.
     #[cold]
-    fn work_stamped<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Some(Tracked { socket, .. }) = self.table.get(number) else { return };
-        socket.ask_stamp();
+    fn work_stamped<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
+        let Some(Tracked { stream, .. }) = self.table.get(number) else { return };
+        self.listener.ask_stamp(stream);
         self.work(number, call);
         // The connection may have closed meanwhile.
-        if let Some(stamp_ns) = self.table.get(number).and_then(|entry| entry.socket.take_stamp()) {
-            call.fds.stamped(stamp_ns);
+        if let Some(Tracked { stream, .. }) = self.table.get(number) {
+            self.listener.give_stamp(stream, call.io);
         }
     }
 
-    /// Accepts the connections that wait at a listener, up to a burst; returns their number.
-    fn accept<S: Service<Connection = C>>(&mut self, listener: usize, call: &mut Call<'_, '_, S>) -> usize {
+    /// Accepts the connections that wait at a place, up to a burst; returns their number.
+    fn accept<S: Service<Connection = C>>(&mut self, place: usize, call: &mut Call<'_, '_, S, L>) -> usize {
         for count in 0..ACCEPT_BURST {
-            let Some((fd, peer)) = self.acceptor.accept(listener, call.now, call.fds) else { return count };
-            self.open(fd, peer, call);
+            let Some((stream, peer)) = self.listener.accept(place, call.now, call.io) else { return count };
+            self.open(stream, peer, call);
         }
         ACCEPT_BURST
     }
 
-    fn poll(&mut self, number: u32, fds: &Fds<'_>) {
+    fn poll(&mut self, number: u32, io: &L::Io<'_>) {
+        let listener = &mut self.listener;
         let out = self
             .table
             .get(number)
-            .is_some_and(|entry| entry.connection.is_plain() && fds.unwatch(&entry.socket).is_ok());
+            .is_some_and(|entry| entry.connection.is_plain() && listener.unwatch(&mut entry.stream, io));
         if !out {
             self.polled.forget();
         }
     }
 
     #[inline]
-    fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, buffers, totals, .. } = self;
+    fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
+        let Self { table, listener, scratch, totals, .. } = self;
         let Some(tracked) = table.get(number) else { return };
-        let before = tracked.held();
-        let Tracked { socket, connection, id, idle_since, .. } = tracked;
+        let before = tracked.held(listener);
+        let Tracked { stream, connection, id, idle_since, .. } = tracked;
         let mut host =
             ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
         let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
-        let after = connection.work(&mut socket.with(buffers), &mut turn);
+        let after = connection.work(&mut listener.transport(stream, call.now), &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
         call.counters.stream_bytes_in.add(received as u64);
@@ -394,13 +385,13 @@ impl<C: Send> TcpServer<C> {
         number: u32,
         before: usize,
         after: After,
-        call: &mut Call<'_, '_, S>,
+        call: &mut Call<'_, '_, S, L>,
     ) {
         if let After::Close(why) = after {
             return self.close(number, before, why, call);
         }
         let Some(tracked) = self.table.get(number) else { return };
-        let held = tracked.held();
+        let held = tracked.held(&self.listener);
         let Tracked { connection, source, idle_since, .. } = tracked;
         match after {
             After::Again => self.again.add(number),
@@ -430,11 +421,16 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Counts held bytes, and closes connections while the total is too high.
-    fn holds<S: Service<Connection = C>>(&mut self, before: usize, now: usize, call: &mut Call<'_, '_, S>) {
+    fn holds<S: Service<Connection = C>>(
+        &mut self,
+        before: usize,
+        now: usize,
+        call: &mut Call<'_, '_, S, L>,
+    ) {
         self.held = self.held + now as u64 - before as u64;
         let mut too_many = self.totals.holds(before, now);
         while too_many && let Some(number) = self.table.longest_held() {
-            let held = self.table.get(number).map_or(0, |entry| entry.held());
+            let held = self.table.get(number).map_or(0, |entry| entry.held(&self.listener));
             self.close(number, held, Closed::For(Reason::ServiceBytes), call);
             too_many = self.totals.holds(0, 0);
         }
@@ -455,17 +451,17 @@ impl<C: Send> TcpServer<C> {
         number: u32,
         ticket: u64,
         reply: Result<Vec<u8>, String>,
-        call: &mut Call<'_, '_, S>,
+        call: &mut Call<'_, '_, S, L>,
     ) {
         let Some(tracked) = self.table.get(number) else {
-            return call.fds.drops().add(Reason::LateReply, 1);
+            return call.drops.add(Reason::LateReply, 1);
         };
-        let before = tracked.held();
+        let before = tracked.held(&self.listener);
         let failed = reply.as_ref().err().map(|why| call.service.failed("deferred work", why.clone()));
         if !tracked.connection.done(ticket, reply.unwrap_or_default()) {
-            return call.fds.drops().add(Reason::LateReply, 1);
+            return call.drops.add(Reason::LateReply, 1);
         }
-        let held = tracked.held();
+        let held = tracked.held(&self.listener);
         if let Some(reason) = failed {
             return self.close(number, before, Closed::For(reason), call);
         }
@@ -474,10 +470,10 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Closes a connection whose deadline has passed, unless the deadline has moved meanwhile.
-    fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+    fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
         let limits = self.totals.each();
         let Some(tracked) = self.table.get(number) else { return };
-        let (held, connection) = (tracked.held(), &tracked.connection);
+        let (held, connection) = (tracked.held(&self.listener), &tracked.connection);
         let deadline = connection.deadline(limits);
         if call.now < deadline {
             return self.deadlines.set(number, deadline);
@@ -494,9 +490,10 @@ impl<C: Send> TcpServer<C> {
         number: u32,
         held: usize,
         why: Closed,
-        call: &mut Call<'_, '_, S>,
+        call: &mut Call<'_, '_, S, L>,
     ) {
-        let Some(Tracked { connection, source, idle_since, .. }) = self.table.remove(number) else { return };
+        let Some(closed) = self.table.remove(number) else { return };
+        let Tracked { stream, connection, source, idle_since, .. } = closed;
         self.deadlines.set(number, Instant::NEVER);
         if self.polled.number() == Some(number) {
             self.polled.forget();
@@ -512,17 +509,18 @@ impl<C: Send> TcpServer<C> {
         self.sources.closed(source);
         self.totals.closed(source);
         if let Closed::For(reason) = why {
-            call.fds.drops().add(reason, 1);
+            call.drops.add(reason, 1);
         }
+        self.listener.end(stream);
         close(connection.into_state(), why, call);
         call.counters.connections.set(u64::from(self.table.open()));
-        self.acceptor.resume(call.fds);
+        self.listener.resume(call.io);
     }
 
     /// During a drain: tells the next few connections to answer their requests and end.
-    fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S>) {
+    fn end_some<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S, L>) {
         let Some(first) = self.ending else { return };
-        self.poll_nobody(call.fds);
+        self.poll_nobody(call.io);
         let beyond = self.table.end().min(first + CLOSE_BURST);
         for number in first..beyond {
             self.answer_and_end(number, call);
@@ -530,7 +528,7 @@ impl<C: Send> TcpServer<C> {
         self.ending = (beyond < self.table.end()).then_some(beyond);
     }
 
-    fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+    fn answer_and_end<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
         for _ in 0..LAST_READS {
             let Some(Tracked { connection, .. }) = self.table.get(number) else { return };
             connection.woken(false);
@@ -547,8 +545,8 @@ impl<C: Send> TcpServer<C> {
 }
 
 /// Tells the service that a connection is closed.
-fn close<S: Service>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, S>) {
+fn close<S: Service, L: Listener>(state: S::Connection, why: Closed, call: &mut Call<'_, '_, S, L>) {
     if let Err(reason) = call.service.call("close", |service| service.close(state, why)) {
-        call.fds.drops().add(reason, 1);
+        call.drops.add(reason, 1);
     }
 }

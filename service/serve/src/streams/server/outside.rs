@@ -6,11 +6,11 @@ use twinpath_service::connections::{After, Connection, Turn};
 use twinpath_service::{ConnectionId, Service};
 use twinpath_time::Instant;
 
-use super::{Call, TcpServer, Tracked};
-use crate::kernel_tcp::socket::Stream;
+use super::{Call, StreamServer, Tracked};
 use crate::streams::host::ConnectionHost;
+use crate::streams::listener::Listener;
 
-impl<C: Send> TcpServer<C> {
+impl<L: Listener, C: Send> StreamServer<L, C> {
     /// Sends bytes on a connection.
     ///
     /// # Errors
@@ -20,27 +20,27 @@ impl<C: Send> TcpServer<C> {
         &mut self,
         connection: ConnectionId,
         bytes: &[u8],
-        call: &mut Call<'_, '_, S>,
+        call: &mut Call<'_, '_, S, L>,
     ) -> Result<(), Reason> {
         let number = connection.number();
         let tracked = self.table.get(number).filter(|tracked| tracked.id == connection);
         let tracked = tracked.ok_or(Reason::LateReply)?;
-        let before = tracked.held();
+        let before = tracked.held(&self.listener);
         tracked.connection.push(call.now, bytes, self.totals.each())?;
-        let held = tracked.held();
+        let held = tracked.held(&self.listener);
         self.holds(before, held, call);
         self.work(number, call);
         Ok(())
     }
 
     /// Lets a connection begin that was just opened.
-    pub(super) fn begin<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        self.aside(number, call, |connection, socket, turn| connection.begin(socket, turn));
+    pub(super) fn begin<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
+        self.aside(number, call, |connection, transport, turn| connection.begin(transport, turn));
     }
 
     /// Wakes the service of a connection.
-    pub(super) fn wake<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        self.aside(number, call, |connection, socket, turn| connection.wake(socket, turn));
+    pub(super) fn wake<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
+        self.aside(number, call, |connection, transport, turn| connection.wake(transport, turn));
         // The wheel no longer has an entry for the connection, which may be closed now.
         let limits = self.totals.each();
         let deadline = self.table.get(number).map_or(Instant::NEVER, |it| it.connection.deadline(limits));
@@ -50,17 +50,21 @@ impl<C: Send> TcpServer<C> {
     fn aside<S: Service<Connection = C>>(
         &mut self,
         number: u32,
-        call: &mut Call<'_, '_, S>,
-        work: impl FnOnce(&mut Connection<C>, &mut Stream<'_>, &mut Turn<'_, ConnectionHost<'_, S>>) -> After,
+        call: &mut Call<'_, '_, S, L>,
+        work: impl FnOnce(
+            &mut Connection<C>,
+            &mut L::Transport<'_>,
+            &mut Turn<'_, ConnectionHost<'_, S>>,
+        ) -> After,
     ) {
-        let Self { table, scratch, buffers, totals, .. } = self;
+        let Self { table, listener, scratch, totals, .. } = self;
         let Some(tracked) = table.get(number) else { return };
-        let before = tracked.held();
-        let Tracked { socket, connection, id, .. } = tracked;
+        let before = tracked.held(listener);
+        let Tracked { stream, connection, id, .. } = tracked;
         let mut host =
             ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
         let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
-        let after = work(connection, &mut socket.with(buffers), &mut turn);
+        let after = work(connection, &mut listener.transport(stream, call.now), &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
         call.counters.stream_bytes_in.add(received as u64);
