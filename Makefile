@@ -136,9 +136,9 @@ image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:late
 
 lab-test: setup ## clippy and the tests of the labs, which run the product's program
 	@xtask/host.sh component clippy
-	$(CARGO) clippy $(CARGO_FLAGS) $(foreach crate,lab plain file-ring,-p twinpath-$(crate)) --all-targets -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) -p twinpath-lab --all-targets -- -D warnings
 	$(CARGO) build $(CARGO_FLAGS) -p twinpath-cli
-	@$(MAKE) --no-print-directory test ARGS="$(foreach crate,lab plain file-ring,-p twinpath-$(crate))"
+	@$(MAKE) --no-print-directory test ARGS="-p twinpath-lab"
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"

@@ -19,8 +19,8 @@ const OBJECTS: [(&str, &str); 9] = [
     ("stack/bpf", "ports"),
     ("stack/bpf", "empty"),
     ("stack/bpf", "foreign"),
-    ("lab/plain", "redirect"),
-    ("lab/plain", "mirror"),
+    ("test/plain", "redirect"),
+    ("test/plain", "mirror"),
 ];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";

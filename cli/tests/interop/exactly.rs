@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-use twinpath_plain::TcpEcho;
-use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
-use twinpath_plain::kill_watch::{KillWatch, KillWatchConfig};
 use twinpath_socket_load::{EchoCounts, EchoMethod, Peers, Stop, UdpEcho, Wait};
+use twinpath_test_plain::TcpEcho;
+use twinpath_test_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
+use twinpath_test_plain::kill_watch::{KillWatch, KillWatchConfig};
 
 use crate::rig::{PORT, Rig, SERVER, SERVER_V6, SETUPS, until};
 use crate::root_or_skip;

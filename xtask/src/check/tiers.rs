@@ -35,7 +35,7 @@ const FOLDERS: &[Folder] = &[
 /// Folders beside the product.
 const BESIDE: &[&str] = &["lab", "test", "xtask"];
 
-/// The tiers, and those that each may use beside itself. `xtask` and what is in `test/` has the tier `test`.
+/// The tiers, and those that each may use beside itself. `xtask` and what is in `test/` has the tier `test`, or `io` for calls that are unsafe.
 const TIERS: &[(&str, &[&str])] = &[
     ("pure", &[]),
     ("memory", &["pure"]),
@@ -48,7 +48,7 @@ const TIERS: &[(&str, &[&str])] = &[
 
 /// These crates measure over kernel sockets: they use the load generator's protocol, and are no part of the product's packet path.
 /// Pairs of (crate folder, crate folder it may use).
-const EXCEPTIONS: &[(&str, &str)] = &[("bench/socket_load", "bench/load"), ("lab/plain", "bench/load")];
+const EXCEPTIONS: &[(&str, &str)] = &[("bench/socket_load", "bench/load"), ("test/plain", "bench/load")];
 
 /// Crates of other projects that only the labs and examples are built with.
 const LAB_CRATES: &[&str] = &["nfs3_client"];
@@ -285,6 +285,7 @@ pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
     for member in &members {
         let folder = format!("{}/", member.folder);
+        let is_for_tests = first_of(member.folder) == "test" || tree.tier_of(member.folder) == "test";
         // Only the crate's own files: its folder may contain another crate.
         let inner = |path: &str| {
             members.iter().any(|other| {
@@ -303,10 +304,7 @@ pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
                 let uses = sources.iter().flat_map(|(source, facts)| uses_of(name, source, facts));
                 let message = match uses.max() {
                     None => format!("{name} is not used: remove it"),
-                    // Everything in test/ is for tests.
-                    Some(Use::ByTests)
-                        if section == "dependencies" && tree.tier_of(member.folder) != "test" =>
-                    {
+                    Some(Use::ByTests) if section == "dependencies" && !is_for_tests => {
                         format!("{name} is used by tests only: move it to [dev-dependencies]")
                     }
                     Some(_) => continue,

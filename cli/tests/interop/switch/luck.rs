@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustix::event::poll;
 use rustix::time::Timespec;
-use twinpath_plain::{Frame, Sending, bare_frame, send_frames};
 use twinpath_socket_load::Stop;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_plain::{Frame, Sending, bare_frame, send_frames};
 use twinpath_test_skip::few_or_all;
 use twinpath_wire::Mac;
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use twinpath_clients::measure::report::{RttUs, buckets};
-use twinpath_plain::{Pace, Stamped, StampedPair};
 use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
+use twinpath_test_plain::{Pace, Stamped, StampedPair};
 use twinpath_worker::thread::priority::Priority;
 
 use super::model::Sample;

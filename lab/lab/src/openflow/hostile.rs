@@ -2,7 +2,7 @@
 //! order of priority, and the headers that have a table search as many of them as can be. Always the same ones.
 
 use twinpath_openflow_wire::{ErrorCode, Message};
-use twinpath_plain::{FRAME_BYTES, Frame, bare_frame};
+use twinpath_test_plain::{FRAME_BYTES, Frame, bare_frame};
 
 use super::flows;
 

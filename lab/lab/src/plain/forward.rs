@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use twinpath_clients::measure::{attend, print};
-use twinpath_plain::{FORWARD_BURST_MAX, Forwarding, Shape, forward};
 use twinpath_socket_load::Stop;
+use twinpath_test_plain::{FORWARD_BURST_MAX, Forwarding, Shape, forward};
 
 use super::reflect::interface_index;
 

@@ -8,8 +8,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use twinpath_clients::measure::{attend, print};
-use twinpath_plain::{Held, Holding, tcp_hold};
 use twinpath_socket_load::Stop;
+use twinpath_test_plain::{Held, Holding, tcp_hold};
 
 /// Other descriptors of the process: those at its start, the epoll, and the one that stops it.
 const OTHER_DESCRIPTORS: u64 = 32;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use twinpath_clients::measure::print;
-use twinpath_plain::TcMirror;
+use twinpath_test_plain::TcMirror;
 
 use super::reflect::interface_index;
 

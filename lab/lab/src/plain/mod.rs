@@ -50,11 +50,11 @@ use twinpath_clients::measure::attend;
 use twinpath_clients::measure::print;
 use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_load::Limit;
-use twinpath_plain::{TcpEcho, eventfd_pingpong};
 use twinpath_socket_load::{
     BulkCounts, Echo, EchoCounts, EchoMethod, Peers, Reply, Stop, TcpSink, UdpServer, Wait, tcp_bulk,
 };
 use twinpath_sys::{LatencyRequest, affinity, clock};
+use twinpath_test_plain::{TcpEcho, eventfd_pingpong};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;

@@ -9,8 +9,8 @@ use serde_json::json;
 use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_clients::measure::{attend, print};
 use twinpath_load::Arrivals;
-use twinpath_plain::{BusyPollEcho, Null, Pace, TcpNull, paced_wake};
 use twinpath_socket_load::Stop;
+use twinpath_test_plain::{BusyPollEcho, Null, Pace, TcpNull, paced_wake};
 use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;
 

@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig::{Hosts, Switch, ip};
-use twinpath_plain::TcRedirect;
 use twinpath_sys::affinity::pin_current_thread;
+use twinpath_test_plain::TcRedirect;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 type Outcome<T> = Result<T, Failed>;

@@ -1,9 +1,9 @@
 //! The same at XDP: frames per second of a source of XDP frames in one network namespace to a sink in another one. All frames are
 //! carried on one CPU, so that the time per frame is that of all programs and interfaces on its way.
 
-use twinpath_plain::{XdpRedirect, XdpSink, XdpSource, datagram_frame};
 use twinpath_sys::affinity::pin_current_thread;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_plain::{XdpRedirect, XdpSink, XdpSource, datagram_frame};
 
 use crate::rig::{Hosts, Switch, mac};
 use crate::{Outcome, median};

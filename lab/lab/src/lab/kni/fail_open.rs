@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use twinpath_plain::stuck_watch::{
+use twinpath_test_plain::stuck_watch::{
     DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError, Victim,
 };
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, ensure};
-use twinpath_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
+use twinpath_test_plain::fragments::{FragmentsConfig, FragmentsOutcome, ask_in_fragments};
 
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;

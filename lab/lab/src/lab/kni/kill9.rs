@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
 use twinpath_sys::Namespace;
+use twinpath_test_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
 
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use fastrand::Rng;
 use twinpath_inspect::Times;
 use twinpath_load::Arrivals;
-use twinpath_plain::Pace;
+use twinpath_test_plain::Pace;
 
 use super::cases::{Case, Disturbance};
 use super::disturb::{CONTROLLER, FullPipe, PortChanges, SilentResolver};

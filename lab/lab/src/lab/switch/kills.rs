@@ -1,7 +1,7 @@
 //! Kills a switch whose interfaces are also in a kernel bridge, and measures how long until frames pass again.
 
 use anyhow::{Context, ensure};
-use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
+use twinpath_test_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
 
 use super::measure::Bench;
 use crate::lab::kni::kill9;

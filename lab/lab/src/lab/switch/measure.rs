@@ -6,8 +6,8 @@ use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use twinpath_load::Arrivals;
 use twinpath_observe::report::SwitchPort;
-use twinpath_plain::Pace;
 use twinpath_sys::child;
+use twinpath_test_plain::Pace;
 
 use super::LAB;
 use crate::lab::counters::Counters;

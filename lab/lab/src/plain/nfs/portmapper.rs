@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use twinpath_plain::LAST_FRAGMENT;
+use twinpath_test_plain::LAST_FRAGMENT;
 
 /// The path where libtirpc and libntirpc expect rpcbind; `/var/run` is a link to `/run`.
 const SOCKET: &str = "/run/rpcbind.sock";

@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use tokio::process::Child;
 use twinpath_clients::measure::print;
-use twinpath_plain::XdpRedirect;
+use twinpath_test_plain::XdpRedirect;
 
 use super::reflect::interface_index;
 

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::json;
 use twinpath_claims::Prefix;
 use twinpath_clients::measure::{attend, print};
-use twinpath_plain::{
-    BATCH_MAX, FRAME_BYTES, Frame, Sending, XdpSink, XdpSource, bare_frame, datagram_frame, send_frames,
-};
 use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
+use twinpath_test_plain::{
+    BATCH_MAX, FRAME_BYTES, Frame, Sending, XdpSink, XdpSource, bare_frame, datagram_frame, send_frames,
+};
 use twinpath_wire::{EtherType, Mac};
 use twinpath_worker::thread::priority::Priority;
 

@@ -1,4 +1,4 @@
-//! The plain kernel peers of the labs: servers and measurements over ordinary sockets, as well tuned as ordinary
+//! The plain kernel peers of labs and tests: servers and measurements over ordinary sockets, as well tuned as ordinary
 //! sockets allow.
 //!
 //! Every lab compares twinpath with these and with [`twinpath_socket_load`], so they were written first and reviewed,
