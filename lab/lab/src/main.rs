@@ -6,6 +6,8 @@
 // What all labs share has parts that only the others use.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 
+#[cfg(feature = "all")]
+mod foreign;
 mod lab;
 #[cfg(feature = "all")]
 mod openflow;

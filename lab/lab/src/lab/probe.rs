@@ -1,7 +1,7 @@
 //! Paced datagrams from one host to the other, timed by the kernel between the hosts' interfaces. Their thread is before all
 //! others on the hosts' CPU, so that they leave on time while controllers want that CPU.
 
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -29,12 +29,8 @@ pub(crate) struct Probe(StampedPair);
 impl Probe {
     /// The hosts know each other's address when this returns, and the kernel stamps frames.
     pub(crate) fn open(network: &SwitchNetwork) -> anyhow::Result<Self> {
-        let bind = |host: usize, port| -> anyhow::Result<UdpSocket> {
-            let address = SocketAddrV4::new(HOSTS[host].ipv4, port);
-            network.hosts[host].run(|| UdpSocket::bind(address))?.context("a host has no socket")
-        };
         let target = SocketAddrV4::new(HOSTS[1].ipv4, PORT);
-        let pair = StampedPair::new(bind(0, 0)?, bind(1, PORT)?, target.into())?;
+        let pair = StampedPair::new(network.socket(0, 0)?, network.socket(1, PORT)?, target.into())?;
         let begun = Instant::now();
         while !pair.try_once(TRY)? {
             ensure!(begun.elapsed() < START_DEADLINE, "no packet comes through the switch");

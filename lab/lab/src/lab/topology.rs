@@ -1,6 +1,6 @@
 //! The network of a lab: two anonymous namespaces joined by a veth pair, which end with the process.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -115,6 +115,12 @@ pub(crate) struct SwitchNetwork {
 }
 
 impl SwitchNetwork {
+    /// A socket of a host, at its address.
+    pub(crate) fn socket(&self, host: usize, port: u16) -> anyhow::Result<UdpSocket> {
+        let address = SocketAddrV4::new(HOSTS[host].ipv4, port);
+        self.hosts[host].run(|| UdpSocket::bind(address))?.context("a host has no socket")
+    }
+
     /// Creates the namespaces, the pairs that join hosts and switch, and further ports up to `ports` without a host. The
     /// ports are up and have no addresses. Interfaces of hosts coalesce frames (GRO), so that an XDP program may send to
     /// them. Hosts have no IPv6: a kernel with it solicits routers by itself on each interface, for minutes, and a switch
@@ -442,9 +448,9 @@ mod tests {
         }
         let topology = Topology::build().unwrap();
         for ip in [IpAddr::V4(SERVER.ipv4), IpAddr::V6(SERVER.ipv6)] {
-            let server = topology.server.run(|| std::net::UdpSocket::bind((ip, 0)).unwrap()).unwrap();
+            let server = topology.server.run(|| UdpSocket::bind((ip, 0)).unwrap()).unwrap();
             let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let client = topology.client.run(|| std::net::UdpSocket::bind(any).unwrap()).unwrap();
+            let client = topology.client.run(|| UdpSocket::bind(any).unwrap()).unwrap();
             server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             client.send_to(b"here", server.local_addr().unwrap()).unwrap();
             let mut datagram = [0; 8];

@@ -40,6 +40,7 @@ use super::progress::Progress;
 use super::session::Lab;
 use super::session::Selection;
 use super::{Args, INTERRUPTED, NOT_MEASURED, TERMINATED, html_path, session, write};
+use crate::foreign;
 
 /// The Debian package whose kernel is booted unless another is asked for, and what there is where it has no backport.
 pub(super) const KERNEL: &str = "linux-image-cloud-amd64/backports";
@@ -198,7 +199,8 @@ impl Contents {
         let mut files: BTreeMap<_, _> =
             tools::libraries(&programs.own).await?.into_iter().map(same).collect();
         files.extend(tools::libraries(&programs.product).await?.into_iter().map(same));
-        for (name, program) in lab.programs.iter().filter_map(|name| Some((name, tools::find(name)?))) {
+        for (name, program) in lab.programs.iter().filter_map(|name| Some((name, foreign::installed(name)?)))
+        {
             files.extend(tools::libraries(&program).await?.into_iter().map(same));
             files.insert(Path::new(PROGRAMS).join(name), program);
         }

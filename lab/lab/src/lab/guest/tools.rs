@@ -30,13 +30,6 @@ pub(super) fn missing(program: &str, package: &str) -> String {
     format!("cannot run {program}: is the Debian package {package} installed?")
 }
 
-/// Finds a program in PATH or in directories that a user's PATH may lack.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let also = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(also).map(|place| place.join(name)).find(|program| program.is_file())
-}
-
 /// The shared libraries of a program, including its loader, by the paths that the loader uses.
 pub(super) async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = Command::new(program);

@@ -16,7 +16,7 @@ use twinpath_test_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, Ki
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, Bench, FAST_PORT};
-use crate::lab::process::Side;
+use crate::lab::process::{Launcher, Side};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
@@ -57,10 +57,6 @@ pub(in crate::lab) async fn measure(session: &Session, path: &str, rounds: usize
         watch = killed.watch;
         match killed.felt {
             Ok(one) => felt.push(one),
-            // A time this much worse than the target is a result, not a failed measurement.
-            Err(KillWatchError::Silent { flow, when: "after" }) => {
-                felt.push(Felt { flows: vec![(flow, kill_watch::DEADLINE)] });
-            }
             Err(KillWatchError::Broken { flow, source }) => {
                 broken += 1;
                 sample.notes.push(format!("kill {}: {flow} broke: {source}", round + 1));
@@ -89,12 +85,7 @@ struct Killed {
     path: String,
 }
 
-async fn kill_once(
-    session: &Session,
-    path: &str,
-    mut watch: KillWatch,
-    round: usize,
-) -> anyhow::Result<Killed> {
+async fn kill_once(session: &Session, path: &str, watch: KillWatch, round: usize) -> anyhow::Result<Killed> {
     let socket = session.run_dir.path().join(format!("kill9-{round}.sock"));
     let serve = peers::serve(path, session.cpus[1], &socket);
     let instance = Instance::start(&session.launcher, &serve).await?;
@@ -108,26 +99,50 @@ async fn kill_once(
     };
     let load = load.args();
     let loaded = session.launcher.client(Side::Client, &load, LOAD_DEADLINE * 2, None);
-    let killed = async {
+    let is_loaded = async |instance: &Instance| {
         let begun = Instant::now();
         while instance.report().await?.frames_in() < LOADED_FRAMES {
             if begun.elapsed() > LOAD_DEADLINE {
                 bail!("the load did not reach {found} within {} s", LOAD_DEADLINE.as_secs());
             }
         }
-        let pid = instance.pid();
-        let kill = move || {
-            let felt = watch.kill(pid);
-            (watch, felt)
-        };
-        tokio::task::spawn_blocking(kill).await.context("the watch panicked")
+        Ok(())
     };
     // A client whose server is killed always ends with an error.
-    let (_, killed) = tokio::join!(loaded, killed);
-    // The error is ignored, because the server was killed: this only waits for it.
-    let _ = instance.stop(&session.launcher).await;
+    let (_, killed) = tokio::join!(loaded, kill(&session.launcher, instance, watch, is_loaded));
     let (watch, felt) = killed?;
     Ok(Killed { watch, felt, path: found })
+}
+
+/// Kills an instance once it is loaded. Returns what the flows of `watch` felt: one that stays silent has felt its deadline,
+/// since a time this much worse than the target is a result, not a failed measurement.
+pub(in crate::lab) async fn kill(
+    launcher: &Launcher,
+    instance: Instance,
+    mut watch: KillWatch,
+    is_loaded: impl AsyncFnOnce(&Instance) -> anyhow::Result<()>,
+) -> anyhow::Result<(KillWatch, Result<Felt, KillWatchError>)> {
+    let killed = match is_loaded(&instance).await {
+        Ok(()) => {
+            let pid = instance.pid();
+            let kill = move || {
+                let felt = watch.kill(pid);
+                (watch, felt)
+            };
+            tokio::task::spawn_blocking(kill).await.context("the watch panicked")
+        }
+        Err(error) => Err(error),
+    };
+    // The error is ignored: if it was killed, this only waits for it. If not, the next one would find its socket in use.
+    let _ = instance.stop(launcher).await;
+    let (watch, felt) = killed?;
+    let felt = match felt {
+        Err(KillWatchError::Silent { flow, when: "after" }) => {
+            Ok(Felt { flows: vec![(flow, kill_watch::DEADLINE)] })
+        }
+        felt => felt,
+    };
+    Ok((watch, felt))
 }
 
 /// Connections that either kernel has reset or refused so far; only a kill causes any here.

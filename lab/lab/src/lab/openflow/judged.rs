@@ -218,8 +218,7 @@ fn sockets(
     }
     controller.barrier()?;
     let bind = |host: usize, port| -> anyhow::Result<UdpSocket> {
-        let socket =
-            network.hosts[host].run(|| UdpSocket::bind(SocketAddrV4::new(HOSTS[host].ipv4, port)))??;
+        let socket = network.socket(host, port)?;
         socket.set_read_timeout(Some(PACKET_DEADLINE))?;
         Ok(socket)
     };

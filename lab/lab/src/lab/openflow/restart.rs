@@ -1,6 +1,6 @@
 //! Kills a switch whose flows go on in the kernel, and starts it again, while packets pass.
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -43,11 +43,7 @@ struct Packets {
 
 impl Packets {
     fn start(network: &SwitchNetwork) -> anyhow::Result<Self> {
-        let bind = |host: usize, port| -> anyhow::Result<UdpSocket> {
-            let address = SocketAddrV4::new(HOSTS[host].ipv4, port);
-            Ok(network.hosts[host].run(|| UdpSocket::bind(address))??)
-        };
-        let (from, to) = (bind(0, 0)?, bind(1, PORT)?);
+        let (from, to) = (network.socket(0, 0)?, network.socket(1, PORT)?);
         to.set_read_timeout(Some(PACKET_DEADLINE))?;
         set_socket_recv_buffer_size(to.as_fd(), RECEIVE_BYTES)?;
         let address = SocketAddr::from(SocketAddrV4::new(HOSTS[1].ipv4, PORT));

@@ -1,9 +1,10 @@
 //! Kills a switch whose interfaces are also in a kernel bridge, and measures how long until frames pass again.
 
-use anyhow::{Context, ensure};
-use twinpath_test_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
+use anyhow::ensure;
+use twinpath_test_plain::kill_watch::{Felt, KillWatch, KillWatchConfig, KillWatchError};
 
 use super::measure::Bench;
+use crate::lab::instance::Instance;
 use crate::lab::kni::kill9;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
@@ -39,13 +40,7 @@ impl Bench<'_> {
         for _ in 0..KILLS {
             let killed;
             (watch, killed) = self.kill(&network, watch).await?;
-            felt.push(match killed {
-                // A time this much worse than the target is a result, not a failed measurement.
-                Err(KillWatchError::Silent { flow, when: "after" }) => {
-                    Felt { flows: vec![(flow, kill_watch::DEADLINE)] }
-                }
-                killed => killed?,
-            });
+            felt.push(killed?);
         }
         drop(watch);
         for server in [tcp, udp, bridge] {
@@ -65,7 +60,7 @@ impl Bench<'_> {
     async fn kill(
         &self,
         network: &SwitchNetwork,
-        mut watch: KillWatch,
+        watch: KillWatch,
     ) -> anyhow::Result<(KillWatch, Result<Felt, KillWatchError>)> {
         let instance = self.twinpath(network, &network.ports, "--on-exit bridge").await?;
         let probe = words(&format!(
@@ -73,26 +68,13 @@ impl Bench<'_> {
             address(ECHO_PORT)
         ));
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let probed = async {
+        let probed = async |instance: &Instance| {
             self.session.launcher.client(side, &probe, SLACK, None).await?;
             // By workers, and by the kernel's entries.
             let carried: u64 = instance.report().await?.ports.iter().map(|port| port.frames_in).sum();
             ensure!(carried >= u64::from(PROBES), "the switch carried {carried} of {PROBES} requests");
             Ok(())
         };
-        if let Err(error) = probed.await {
-            // Or the next one would find its socket in use.
-            let _ = instance.stop(&self.session.launcher).await;
-            return Err(error);
-        }
-        let pid = instance.pid();
-        let kill = move || {
-            let felt = watch.kill(pid);
-            (watch, felt)
-        };
-        let killed = tokio::task::spawn_blocking(kill).await.context("the watch panicked")?;
-        // The error is ignored, because the switch was killed: this only waits for it.
-        let _ = instance.stop(&self.session.launcher).await;
-        Ok(killed)
+        kill9::kill(&self.session.launcher, instance, watch, probed).await
     }
 }

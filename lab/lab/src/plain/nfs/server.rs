@@ -19,12 +19,11 @@ use twinpath_sys::mounts;
 
 use super::tree::Tree;
 use super::{MOUNT_PORT, NFS_PORT, ServerArgs, portmapper, walk};
+use crate::foreign;
 
 /// The packages that are needed, by their names in Debian.
 const PACKAGES: &str = "nfs-ganesha nfs-ganesha-vfs";
 const PROGRAM: &str = "ganesha.nfsd";
-/// A user's PATH may lack these.
-const ALSO_IN: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"];
 /// It starts within a second or two on an idle machine, and has taken more than 9 s on a busy one. The lab waits 40 s for any server.
 const READY_DEADLINE: Duration = Duration::from_secs(35);
 /// The interval of checks whether it serves.
@@ -34,9 +33,7 @@ const LOG_SHOWN: u64 = 4000;
 
 /// The path of ganesha.
 pub(crate) fn find_ganesha() -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(ALSO_IN.iter().map(PathBuf::from));
-    places.map(|place| place.join(PROGRAM)).find(|program| program.is_file()).with_context(|| {
+    foreign::installed(PROGRAM).with_context(|| {
         format!("{PROGRAM} was not found: install it (on Debian: apt-get install {PACKAGES}), or run `make lab LAB=kni` or `make lab LAB=rpc`, which do")
     })
 }

@@ -1,22 +1,20 @@
 //! A client of memcached with one request in flight, over UDP or TCP: it sleeps until the answer is there.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use twinpath_sys::clock;
 
+use super::datagrams::Datagrams;
+
 /// A request that has no answer by then is lost.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 const RTT_MAX_NS: u64 = 10_000_000_000;
 /// Keys that are stored, and read by turns.
 const KEYS: usize = 16;
-/// The longest datagram.
-const DATAGRAM_MAX: usize = 2048;
-/// The header of a datagram.
-const HEADER_LEN: usize = 8;
 
 /// What is asked for, and for how long.
 pub(super) struct Asks {
@@ -35,7 +33,7 @@ pub(super) struct Closed {
 }
 
 enum Wire {
-    Udp { socket: UdpSocket, number: u16 },
+    Udp(Datagrams),
     Tcp(TcpStream),
 }
 
@@ -52,40 +50,31 @@ impl Client {
             stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
             Wire::Tcp(stream)
         } else {
-            let any: SocketAddr = if asks.target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(asks.target)?;
-            socket.set_read_timeout(Some(ANSWER_DEADLINE))?;
-            Wire::Udp { socket, number: 0 }
+            let datagrams = Datagrams::to(asks.target)?;
+            datagrams.wait(Some(ANSWER_DEADLINE))?;
+            Wire::Udp(datagrams)
         };
         Ok(Self { wire, answer: Vec::new() })
     }
 
     /// Asks, and waits for the answer; returns the time that took, if it came.
     fn call(&mut self, text: &str, wanted: &str) -> anyhow::Result<Option<u64>> {
-        let answer = &mut self.answer;
         let (rtt_ns, said) = match &mut self.wire {
-            Wire::Udp { socket, number } => {
-                *number = number.wrapping_add(1);
-                // The number of the request, 0 of 1 datagrams, reserved.
-                let mut request = [&number.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0]].concat();
-                request.extend(text.as_bytes());
-                answer.resize(DATAGRAM_MAX, 0);
+            Wire::Udp(datagrams) => {
                 let sent = clock::now();
-                socket.send(&request)?;
+                let asked = datagrams.ask(text)?;
                 loop {
-                    let len = match socket.recv(answer) {
-                        Ok(len) => len,
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                        Err(error) => return Err(error.into()),
-                    };
-                    if answer[..2] == number.to_be_bytes() {
+                    let Some((number, said)) = datagrams.receive()? else { return Ok(None) };
+                    if number == asked {
                         let rtt_ns = clock::now().nanos_since(sent);
-                        break (rtt_ns, answer.get(HEADER_LEN..len).unwrap_or_default());
+                        self.answer.clear();
+                        self.answer.extend(said);
+                        break (rtt_ns, &self.answer[..]);
                     }
                 }
             }
             Wire::Tcp(stream) => {
+                let answer = &mut self.answer;
                 answer.resize(wanted.len(), 0);
                 let sent = clock::now();
                 stream.write_all(text.as_bytes())?;

@@ -2,8 +2,8 @@
 //! each answer with what was acknowledged to anybody before its request was sent.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use twinpath_clients::measure::print;
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 
+use super::datagrams::Datagrams;
+
 /// Keys with an even number are changed over UDP, the others over TCP: what a key has only grows.
 const KEYS: usize = 6;
 const READERS: u64 = 3;
 /// A request that has no answer by then has none. No datagram is sent again.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
-/// The header of a datagram: the request's number, 0 of 1 datagrams, reserved.
-const HEADER_LEN: usize = 8;
 /// Requests after which a client looks, on average, whether anything comes that must not; meanwhile workers sleep.
 const PAUSE_EACH: u32 = 200;
 const PAUSE_US: std::ops::Range<u64> = 1..3000;
@@ -89,8 +89,7 @@ impl Shared {
 /// A client with one request in flight over UDP.
 struct Client<'a> {
     shared: &'a Shared,
-    socket: UdpSocket,
-    number: u16,
+    datagrams: Datagrams,
     /// Requests that were given up.
     given_up: BTreeSet<u16>,
     random: fastrand::Rng,
@@ -99,32 +98,15 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn new(shared: &'a Shared, target: SocketAddr, seed: u64) -> anyhow::Result<Self> {
-        let any: SocketAddr = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(target)?;
         let random = fastrand::Rng::with_seed(seed);
-        Ok(Self {
-            shared,
-            socket,
-            number: 0,
-            given_up: BTreeSet::new(),
-            random,
-            seen: HammerReport::default(),
-        })
+        let datagrams = Datagrams::to(target)?;
+        Ok(Self { shared, datagrams, given_up: BTreeSet::new(), random, seen: HammerReport::default() })
     }
 
     /// What comes within a time: a request's number and its answer.
-    fn receive(&self, within: Duration) -> anyhow::Result<Option<(u16, Vec<u8>)>> {
-        self.socket.set_read_timeout(Some(within))?;
-        let mut answer = [0; 2048];
-        match self.socket.recv(&mut answer) {
-            Ok(len) => {
-                ensure!(len >= HEADER_LEN, "an answer of {len} bytes");
-                Ok(Some((u16::from_be_bytes([answer[0], answer[1]]), answer[HEADER_LEN..len].to_vec())))
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    fn receive(&mut self, within: Duration) -> anyhow::Result<Option<(u16, Vec<u8>)>> {
+        self.datagrams.wait(Some(within))?;
+        Ok(self.datagrams.receive()?.map(|(number, said)| (number, said.to_vec())))
     }
 
     /// An answer to a former request.
@@ -136,20 +118,17 @@ impl<'a> Client<'a> {
     }
 
     fn call(&mut self, text: &str) -> anyhow::Result<Option<String>> {
-        self.number = self.number.wrapping_add(1);
-        self.given_up.remove(&self.number);
-        let mut request = [&self.number.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0]].concat();
-        request.extend(text.as_bytes());
-        self.socket.send(&request)?;
+        let asked = self.datagrams.ask(text)?;
+        self.given_up.remove(&asked);
         let end = clock::now() + twinpath_time::Duration::from_secs(ANSWER_DEADLINE.as_secs());
         while clock::now() < end {
             match self.receive(ANSWER_DEADLINE)? {
-                Some((number, said)) if number == self.number => return Ok(Some(String::from_utf8(said)?)),
+                Some((number, said)) if number == asked => return Ok(Some(String::from_utf8(said)?)),
                 Some((number, _)) => self.late(number),
                 None => {}
             }
         }
-        self.given_up.insert(self.number);
+        self.given_up.insert(asked);
         self.seen.never += 1;
         Ok(None)
     }

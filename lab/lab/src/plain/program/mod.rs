@@ -4,15 +4,17 @@
 
 mod ask;
 mod closed;
+mod datagrams;
 mod hammer;
 mod paced;
 mod serve;
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
 use clap::ValueEnum;
+
+use crate::foreign::Packages;
 
 pub(crate) use self::ask::AskReport;
 pub(super) use self::ask::{AskArgs, ask};
@@ -20,11 +22,11 @@ pub(crate) use self::hammer::HammerReport;
 pub(super) use self::hammer::{HammerArgs, hammer};
 pub(super) use self::serve::{ServerArgs, serve};
 
-/// Where the packages are unpacked, beside the directory of this program.
-const UNPACKED: &str = "conformance/programs/packages";
-/// The places of programs and libraries in a package.
-const PROGRAMS_IN: [&str; 2] = ["usr/sbin", "usr/bin"];
-const LIBRARIES_IN: &str = "usr/lib/x86_64-linux-gnu";
+const PACKAGES: Packages = Packages {
+    unpacked: "conformance/programs/packages",
+    programs_in: &["usr/sbin", "usr/bin"],
+    fetched_by: "`make lab LAB=sockets` or `LAB=rpc`",
+};
 
 /// A server, or what it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,27 +62,11 @@ fn example(name: &str) -> anyhow::Result<Command> {
     Ok(Command::new(file))
 }
 
-/// The path of a program, and the libraries that it needs.
-fn find(name: &str) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
-    let own = std::env::current_exe().context("cannot find this program's own file")?;
-    let unpacked = own.parent().and_then(|folder| folder.parent()).map(|target| target.join(UNPACKED));
-    let places = unpacked.iter().map(|unpacked| (unpacked.clone(), Some(unpacked.join(LIBRARIES_IN))));
-    places
-        .chain([(PathBuf::from("/"), None)])
-        .flat_map(|(root, libraries)| {
-            PROGRAMS_IN.map(|place| (root.join(place).join(name), libraries.clone()))
-        })
-        .find(|(file, _)| file.is_file())
-        .with_context(|| {
-            format!("{name} was not found: run `make lab LAB=sockets` or `LAB=rpc`, which fetch what it belongs to")
-        })
-}
-
 /// A command that runs a program as it is.
 fn command(name: &str) -> anyhow::Result<Command> {
-    let (file, libraries) = find(name)?;
-    let mut command = Command::new(file);
-    if let Some(libraries) = libraries {
+    let found = PACKAGES.program(name)?;
+    let mut command = Command::new(&found.file);
+    if let Some(libraries) = found.library_path() {
         command.env("LD_LIBRARY_PATH", libraries);
     }
     Ok(command)

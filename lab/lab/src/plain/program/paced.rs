@@ -1,12 +1,14 @@
 //! A client of memcached that asks at a pace: one request each 250 to 500 us, whatever the answers do.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use twinpath_sys::clock;
 use twinpath_time::Instant;
+
+use super::datagrams::Datagrams;
 
 /// A request that has no answer by then is lost.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
@@ -17,8 +19,6 @@ const GAP_NS: std::ops::RangeInclusive<u64> = 250_000..=500_000;
 const KEYS: usize = 1000;
 /// One request in so many is a set.
 const SETS: u32 = 10;
-/// The header of a datagram.
-const HEADER_LEN: usize = 8;
 
 /// What was asked, and what of it was answered.
 pub(super) struct Paced {
@@ -28,8 +28,7 @@ pub(super) struct Paced {
 }
 
 struct Client {
-    socket: UdpSocket,
-    number: u16,
+    datagrams: Datagrams,
     /// What each key has, by the sets that were acknowledged.
     values: Vec<u64>,
     random: fastrand::Rng,
@@ -38,20 +37,11 @@ struct Client {
 impl Client {
     /// Asks, and spins until the answer is there; returns whether it came.
     fn call(&mut self, text: &str, wanted: &str) -> anyhow::Result<bool> {
-        self.number = self.number.wrapping_add(1);
-        // 0 of 1 datagrams, reserved.
-        let mut request = [&self.number.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0]].concat();
-        request.extend(text.as_bytes());
-        self.socket.send(&request)?;
-        let (end, mut answer) = (clock::now() + ANSWER_DEADLINE, [0; 2048]);
+        let asked = self.datagrams.ask(text)?;
+        let end = clock::now() + ANSWER_DEADLINE;
         while clock::now() < end {
-            let len = match self.socket.recv(&mut answer) {
-                Ok(len) => len,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if answer[..2] == self.number.to_be_bytes() {
-                let said = answer.get(HEADER_LEN..len).unwrap_or_default();
+            let Some((number, said)) = self.datagrams.receive()? else { continue };
+            if number == asked {
                 let said = String::from_utf8_lossy(said);
                 ensure!(said == wanted, "{text:?} was answered by {said:?} instead of {wanted:?}");
                 return Ok(true);
@@ -86,12 +76,10 @@ pub(super) fn memcached(
     duration: Duration,
     seed: u64,
 ) -> anyhow::Result<Paced> {
-    let any: SocketAddr = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(target)?;
-    socket.set_nonblocking(true)?;
+    let datagrams = Datagrams::to(target)?;
+    datagrams.wait(None)?;
     let random = fastrand::Rng::with_seed(seed);
-    let mut client = Client { socket, number: 0, values: vec![0; KEYS], random };
+    let mut client = Client { datagrams, values: vec![0; KEYS], random };
     for key in 0..KEYS {
         client.set(key).with_context(|| format!("storing key {key}"))?;
     }

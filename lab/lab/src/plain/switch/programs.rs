@@ -9,11 +9,13 @@ use anyhow::{Context, bail};
 use tokio::process::{Child, Command};
 use twinpath_sys::child::{self, Placement};
 
-/// Where `make lab` unpacks packages: beside the directory of this program.
-const UNPACKED: &str = "lab-peers";
-/// The places of programs and libraries in a package.
-const PROGRAMS_IN: [&str; 4] = ["usr/sbin", "usr/bin", "usr/lib/openvswitch-switch", "sbin"];
-const LIBRARIES_IN: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+use crate::foreign::Packages;
+
+const PACKAGES: Packages = Packages {
+    unpacked: "lab-peers",
+    programs_in: &["usr/sbin", "usr/bin", "usr/lib/openvswitch-switch", "sbin"],
+    fetched_by: "`make lab LAB=switch`",
+};
 /// From a request to end to its end.
 pub(super) const STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// Words of complaints, which help texts may follow.
@@ -21,35 +23,23 @@ const COMPLAINTS: [&str; 4] = ["rror:", "annot", "not compatible", "|ERR|"];
 /// The interval of looks whether a program is ready.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The directory of unpacked packages, if there is one.
-pub(super) fn unpacked() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let unpacked = own.parent()?.parent()?.join(UNPACKED);
-    unpacked.is_dir().then_some(unpacked)
-}
-
 /// The path of a file of a package, by its path in there.
 pub(super) fn file(path: &str) -> anyhow::Result<PathBuf> {
-    let places = unpacked().into_iter().chain([PathBuf::from("/")]);
-    places.map(|place| place.join(path)).find(|file| file.exists()).with_context(|| {
-        format!("/{path} was not found: run `make lab LAB=switch`, which fetches what it belongs to")
-    })
+    PACKAGES.file(path)
 }
 
 /// A command that runs a program in the caller's namespace and on its CPUs, and dies with it.
 pub(super) fn command(program: &str) -> anyhow::Result<std::process::Command> {
-    let found = PROGRAMS_IN.iter().find_map(|place| file(&format!("{place}/{program}")).ok());
-    let found = found.with_context(|| {
-        format!("{program} was not found: run `make lab LAB=switch`, which fetches what it belongs to")
-    })?;
+    let found = PACKAGES.program(program)?;
     let mut command = std::process::Command::new("stdbuf");
     // Line by line, also into a file: a program that says that it is ready has to be heard.
-    command.arg("-oL").arg(found);
-    if let Some(unpacked) = unpacked() {
-        let libraries: Vec<_> = LIBRARIES_IN.iter().map(|place| unpacked.join(place)).collect();
+    command.arg("-oL").arg(&found.file);
+    if let Some([libraries, _]) = &found.libraries {
         // libxdp looks for the program that it attaches in a directory of the system otherwise.
-        command.env("LIBXDP_OBJECT_PATH", libraries[0].join("bpf"));
-        command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries)?);
+        command.env("LIBXDP_OBJECT_PATH", libraries.join("bpf"));
+    }
+    if let Some(libraries) = found.library_path() {
+        command.env("LD_LIBRARY_PATH", libraries);
     }
     Ok(command)
 }
