@@ -69,11 +69,12 @@ pub fn tidy(link: &Link) {
     }
 }
 
-/// Collects the facts for the choice of a path, including those about the BPF programs. `sockets`: whether
-/// the kernel's sockets could serve all claims; they cannot for frames of an EtherType.
+/// Collects the facts for the choice of a path. No BPF program is loaded, as that takes tens of milliseconds: whether
+/// the kernel accepts the programs of a path shows when the path is attached. `sockets`: whether the kernel's sockets
+/// could serve all claims; they cannot for frames of an EtherType.
 pub fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
-    let probe = twinpath_bpf::probe();
+    let probe = twinpath_bpf::probe_without_loading();
     let kernel =
         KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
     let mut facts = facts::collect(link, mirror.tables(), kernel);

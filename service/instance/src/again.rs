@@ -49,12 +49,13 @@ impl Instance {
             self.interface.choice.why = held.to_string();
             return;
         }
-        match self.attach().await {
+        match self.attach_best().await {
+            Ok(()) if self.interface.choice.path == Path::Kernel => tracing::error!("{}", self.rest()),
             Ok(()) => tracing::info!("interface {} is back on {}", link.name, self.interface.choice.path),
             Err(error) => {
-                tracing::error!("cannot attach to {}: {error}; {}", link.name, self.rest());
+                tracing::error!("{error}; {}", self.rest());
                 self.interface.choice.path = Path::Kernel;
-                self.interface.choice.why = format!("attaching failed: {error}");
+                self.interface.choice.why = error.to_string();
             }
         }
     }

@@ -190,11 +190,17 @@ impl Instance {
         ForWorkers { count, cpus, addresses: self.addresses().into(), wait, kept }
     }
 
-    /// The first attachment. A path that was asked for by name must work; `auto` continues with the next best one.
+    /// The first attachment.
     async fn attach_first(&mut self) -> Result<(), InstanceError> {
         if self.interface.choice.path != Path::Kernel && self.is_held_back() {
             return Ok(());
         }
+        self.attach_best().await
+    }
+
+    /// Attaches to the chosen path. A path that was asked for by name must work; `auto` continues with the next best
+    /// one.
+    pub(super) async fn attach_best(&mut self) -> Result<(), InstanceError> {
         let mut failed = Vec::new();
         while self.interface.choice.path != Path::Kernel {
             let path = self.interface.choice.path;

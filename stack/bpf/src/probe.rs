@@ -2,7 +2,7 @@
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use twinpath_time::Duration;
 
@@ -20,16 +20,25 @@ pub struct Probe {
 }
 
 /// Finds out by loading the programs and by queries, which has no effect on any interface. It does not depend on
-/// the kernel's version: a newer feature may have been backported, or not be configured.
+/// the kernel's version: a newer feature may have been backported, or not be configured. Takes some tens of
+/// milliseconds of CPU time.
 #[must_use]
 pub fn probe() -> Probe {
+    let Probe { packet, tc, xdp } = probe_without_loading();
+    Probe { packet: packet.and_then(|()| loads(Path::Packet)), tc, xdp: xdp.and_then(|()| loads(Path::Xdp)) }
+}
+
+/// Finds out by queries alone, which take some microseconds. Whether the kernel accepts a program then shows
+/// when the program is loaded to be attached.
+#[must_use]
+pub fn probe_without_loading() -> Probe {
     let held = caps::read(None, CapSet::Effective).unwrap_or_default();
-    let packet = missing(&held, &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], "the packet path")
-        .and_then(|()| loads(Path::Packet));
-    let xdp = missing(&held, &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], "AF_XDP")
-        .and_then(|()| loads(Path::Xdp))
-        .and_then(|()| af_xdp());
-    Probe { packet, tc: TcAttach::here(), xdp }
+    let needed = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+    Probe {
+        packet: missing(&held, &needed, "the packet path"),
+        tc: TcAttach::here(),
+        xdp: missing(&held, &needed, "AF_XDP").and_then(|()| af_xdp()),
+    }
 }
 
 /// Which features of programs that reply by themselves are available, or a sentence that says why not.
@@ -73,16 +82,9 @@ fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), 
     }
 }
 
-/// Whether the kernel accepts the programs of a path. A yes is remembered, because asking takes some tens of
-/// milliseconds of CPU time.
+/// Whether the kernel accepts the programs of a path.
 fn loads(path: Path) -> Result<(), String> {
-    static TAKEN: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
-    let taken = &TAKEN[path as usize];
-    if taken.get().is_none() {
-        Steering::load(path).map_err(|error| error.to_string())?;
-        let _ = taken.set(());
-    }
-    Ok(())
+    Steering::load(path).map(drop).map_err(|error| error.to_string())
 }
 
 fn af_xdp() -> Result<(), String> {
