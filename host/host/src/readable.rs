@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_netlink::Source;
+use twinpath_observe::together::first_of;
 use twinpath_sys::clock;
 
 /// An error alone counts, too: a netlink socket reports nothing else when the kernel could not keep a
@@ -99,12 +100,7 @@ impl<S> DerefMut for Awaited<S> {
 
 /// Waits until one of the descriptors is readable; for ever if there are none.
 pub(crate) async fn any_readable(fds: impl IntoIterator<Item = &AsyncFd<OwnedFd>>) {
-    let waits: Vec<_> = fds.into_iter().map(|fd| Box::pin(fd.ready(READABLE))).collect();
-    if waits.is_empty() {
-        return std::future::pending().await;
-    }
-    let (ready, ..) = futures_util::future::select_all(waits).await;
-    if let Ok(mut guard) = ready {
+    if let Ok(mut guard) = first_of(fds.into_iter().map(|fd| fd.ready(READABLE))).await {
         guard.clear_ready();
     }
 }

@@ -10,3 +10,4 @@ pub mod holders;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod report;
+pub mod together;

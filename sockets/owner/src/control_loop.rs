@@ -5,7 +5,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
 use twinpath_attach::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_attach::path::{Announced, Announcements, bypassed};
@@ -16,6 +15,7 @@ use twinpath_host::{Awaited, Controlled, notify};
 use twinpath_inspect::Counter;
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::Report;
+use twinpath_observe::together::first_of;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
@@ -59,20 +59,14 @@ impl Controlled for Owner {
         }
         let programs = &self.programs;
         let stirs = async {
-            if programs.is_empty() {
-                return std::future::pending().await;
-            }
             // The first one that is ready wins.
             let next = programs.iter().position(|program| program.number > self.heard).unwrap_or(0);
             let (before, from_next) = programs.split_at(next);
-            let (number, ..) = select_all(from_next.iter().chain(before).map(|program| {
-                Box::pin(async {
-                    program.stirs().await;
-                    program.number
-                })
+            first_of(from_next.iter().chain(before).map(async |program| {
+                program.stirs().await;
+                program.number
             }))
-            .await;
-            number
+            .await
         };
         let unused =
             programs.iter().filter_map(|program| Some((program.gives_number_back_at()?, program.number)));

@@ -1,9 +1,8 @@
 //! Finds out what this kernel and our capabilities allow.
 
-use caps::{CapSet, Capability, CapsHashSet};
-
 use std::sync::Arc;
 
+use rustix::thread::{CapabilitySet, capabilities};
 use twinpath_time::Duration;
 
 use crate::{KeptMaps, Path, ReflexPlan, Steering, TcAttach};
@@ -32,13 +31,7 @@ pub fn probe() -> Probe {
 /// when the program is loaded to be attached.
 #[must_use]
 pub fn probe_without_loading() -> Probe {
-    let held = caps::read(None, CapSet::Effective).unwrap_or_default();
-    let needed = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
-    Probe {
-        packet: missing(&held, &needed, "the packet path"),
-        tc: TcAttach::here(),
-        xdp: missing(&held, &needed, "AF_XDP").and_then(|()| af_xdp()),
-    }
+    Probe { packet: may("the packet path"), tc: TcAttach::here(), xdp: may("AF_XDP").and_then(|()| af_xdp()) }
 }
 
 /// Which features of programs that reply by themselves are available, or a sentence that says why not.
@@ -55,13 +48,12 @@ pub struct ReflexProbe {
 /// Finds out by loading them, which has no effect on any interface.
 #[must_use]
 pub fn probe_reflexes() -> ReflexProbe {
-    let held = caps::read(None, CapSet::Effective).unwrap_or_default();
     let plan = ReflexPlan { partial_checksums: true, rate: 1, tries_worker: true };
     let loads = |path, kept: Option<&Arc<KeptMaps>>| {
         let loaded = Steering::load_with_reflexes(path, 1, Duration::from_millis(1), &plan, kept);
         loaded.map(drop).map_err(|error| error.to_string())
     };
-    let may = missing(&held, &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], "the packet path");
+    let may = may("the packet path");
     let made = || KeptMaps::create(1, 0).map(Arc::new).map_err(|error| error.to_string());
     let mirrors = may.clone().and_then(|()| loads(Path::Packet, None));
     let kept = may.and_then(|()| made());
@@ -69,17 +61,17 @@ pub fn probe_reflexes() -> ReflexProbe {
     ReflexProbe { mirrors, kept: kept.and_then(|kept| loads(Path::Packet, Some(&kept))), at_xdp }
 }
 
-fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), String> {
-    let mut missing: Vec<String> =
-        needed.iter().filter(|capability| !held.contains(capability)).map(ToString::to_string).collect();
-    if !held.contains(&Capability::CAP_BPF) && !held.contains(&Capability::CAP_SYS_ADMIN) {
-        missing.push("CAP_BPF".to_owned());
-    }
+/// Whether this thread has the capabilities for `what`.
+fn may(what: &str) -> Result<(), String> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let loads =
+        if held.contains(CapabilitySet::SYS_ADMIN) { CapabilitySet::empty() } else { CapabilitySet::BPF };
+    let missing = (CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | loads) - held;
     if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("{what} needs {}; run as root or grant it", missing.join(", ")))
+        return Ok(());
     }
+    let names: Vec<_> = missing.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    Err(format!("{what} needs {}; run as root or grant it", names.join(", ")))
 }
 
 /// Whether the kernel accepts the programs of a path.

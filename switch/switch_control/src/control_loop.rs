@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
-use futures_util::future::select_all;
 use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, Supervised, stop_all};
 use twinpath_observe::command::{Capture, Request, Topic};
 use twinpath_observe::report::Report;
+use twinpath_observe::together::first_of;
 use twinpath_time::{Duration, Instant};
 
 use super::{SwitchError, Switching};
@@ -46,13 +46,10 @@ impl Controlled for Switching {
 
     async fn next(&mut self) -> Result<Woken, SwitchError> {
         let ports = self.ports.iter().enumerate().filter_map(|(at, port)| Some((at, port.on.due()?)));
-        let (places, due): (Vec<_>, Vec<_>) = ports.unzip();
-        let due = async {
-            if due.is_empty() {
-                return std::future::pending().await;
-            }
-            places[select_all(due).await.1]
-        };
+        let due = first_of(ports.map(async |(at, due)| {
+            due.await;
+            at
+        }));
         let sweep = async {
             if self.sweep_from.is_none() {
                 std::future::pending::<()>().await;

@@ -1,6 +1,6 @@
 //! The privileges of this process: its effective capabilities.
 
-use caps::{CapSet, Capability};
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// The capabilities that twinpath uses, and their purpose: see docs/operations.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,14 +33,15 @@ impl Capabilities {
     /// The effective capabilities of the calling thread. One that cannot be read counts as missing.
     #[must_use]
     pub fn held() -> Self {
-        let has = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+        let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let has = |capability| held.contains(capability);
         Self {
-            net_raw: has(Capability::CAP_NET_RAW),
-            net_admin: has(Capability::CAP_NET_ADMIN),
-            bpf: has(Capability::CAP_BPF) || has(Capability::CAP_SYS_ADMIN),
-            ipc_lock: has(Capability::CAP_IPC_LOCK),
-            sys_nice: has(Capability::CAP_SYS_NICE),
-            net_bind_service: has(Capability::CAP_NET_BIND_SERVICE),
+            net_raw: has(CapabilitySet::NET_RAW),
+            net_admin: has(CapabilitySet::NET_ADMIN),
+            bpf: has(CapabilitySet::BPF) || has(CapabilitySet::SYS_ADMIN),
+            ipc_lock: has(CapabilitySet::IPC_LOCK),
+            sys_nice: has(CapabilitySet::SYS_NICE),
+            net_bind_service: has(CapabilitySet::NET_BIND_SERVICE),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -14,6 +13,7 @@ use tokio::time::timeout;
 use twinpath_sys::TrustedDir;
 
 use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request, is_trusted};
+use crate::together::Together;
 
 /// Counts of clients, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Server {
         H: Future<Output = Result<Value, String>>,
         C: Fn(Request, std::os::unix::net::UnixStream),
     {
-        let mut clients = FuturesUnordered::new();
+        let mut clients = Together::default();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {

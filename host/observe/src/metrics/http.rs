@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
@@ -26,6 +25,7 @@ use twinpath_time::Duration;
 use crate::holders::{Transport, holders};
 use crate::metrics::{Format, encode};
 use crate::report::Report;
+use crate::together::Together;
 
 /// Maximum number of clients at a time; a further one is disconnected.
 pub const CLIENTS_MAX: usize = 16;
@@ -109,7 +109,7 @@ impl Server {
         F: Fn() -> H,
         H: Future<Output = Option<Report>>,
     {
-        let mut clients = FuturesUnordered::new();
+        let mut clients = Together::default();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {

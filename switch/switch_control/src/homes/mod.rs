@@ -24,6 +24,7 @@ use twinpath_attach::path::forwarding::takes_redirected;
 use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan, ReceiveThread};
 use twinpath_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
 use twinpath_host::{Awaited, readable_copy};
+use twinpath_observe::together::first_of;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
 use twinpath_sys::netns::{NetnsError, Visit};
 use twinpath_sys::{Namespace, clock};
@@ -508,8 +509,8 @@ impl Homes {
 
     /// Waits for news of any of them. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Result<(HomeAt, Heard), MirrorError> {
-        let each = self.all.iter_mut().map(|(at, home)| Box::pin(async move { (at, home.next().await) }));
-        let ((at, heard), ..) = futures_util::future::select_all(each).await;
+        let each = self.all.iter_mut().map(async |(at, home)| (at, home.next().await));
+        let (at, heard) = first_of(each).await;
         Ok((at, heard?))
     }
 
