@@ -17,6 +17,9 @@ LAB ?= quick
 # The labs of this run: `make lab LAB=all` measures what all of them have targets for, and keeps the ledger.
 LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc switch openflow stall sockets reflex adopt,$(LAB))
 ARGS ?=
+# `make instructions BESIDE="twinpath-cli twinpath-lab"`: the counted program is built in one go with these packages, so that both use
+# what either has been built from.
+BESIDE ?=
 
 .DEFAULT_GOAL := help
 # `make install PREFIX=/usr DESTDIR=/tmp/package`
@@ -89,7 +92,7 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	@xtask/host.sh component rustfmt
 	@xtask/host.sh component clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(CARGO_FLAGS) --all-targets -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --all-targets $(ARGS) -- -D warnings
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- check
 	@xtask/host.sh deny $(DENY_VERSION)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(BPF_PACKAGES) || exit 1; fi; \
@@ -153,7 +156,7 @@ lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or 
 
 instructions: setup ## count the instructions of a call of RPC and of a frame in the switch (valgrind); fail if more than what is committed
 	@xtask/host.sh need valgrind=valgrind
-	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
+	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check $(foreach package,$(BESIDE),--beside $(package))
 
 mutants: setup ## make small changes to a crate's code, and count those its tests notice: make mutants CRATE=core/wire SHARD=0/4
 	@xtask/host.sh mutants $(MUTANTS_VERSION) "$(CRATE)" "$(SHARD)" $(ARGS)

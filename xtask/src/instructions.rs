@@ -20,10 +20,10 @@ const CALLS: [u64; 2] = [1_000, 3_000];
 const TOLERANCE_PERCENT: [f64; 2] = [3.0, 15.0];
 
 /// Counts every case and prints it beside the committed figure. With `check`, a case that exceeds it fails; with
-/// `write`, the counts become the committed figures.
-pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
+/// `write`, the counts become the committed figures. The counted program is built in one go with the packages `beside`.
+pub(crate) fn run(root: &Path, check: bool, write: bool, beside: &[String]) -> Result<()> {
     let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
-    let program = build_counted(root)?;
+    let program = build_counted(root, beside)?;
     let cases = output(&mut Command::new(&program))?;
     let committed = committed(root)?;
     let same_rustc = committed.get("rustc").and_then(toml::Value::as_str) == Some(&rustc);
@@ -59,10 +59,12 @@ pub(crate) fn run(root: &Path, check: bool, write: bool) -> Result<()> {
 }
 
 /// Builds the program to be measured, optimised as the product is.
-fn build_counted(root: &Path) -> Result<std::path::PathBuf> {
+fn build_counted(root: &Path, beside: &[String]) -> Result<std::path::PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-instructions"];
-    let status = Command::new(&cargo).args(arguments).current_dir(root).status().context("running cargo")?;
+    let mut build = Command::new(&cargo);
+    build.args(arguments).args(beside.iter().flat_map(|package| ["-p", package])).current_dir(root);
+    let status = build.status().context("running cargo")?;
     ensure!(status.success(), "the counted program did not build");
     let metadata = output(
         Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root),

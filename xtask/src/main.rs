@@ -42,6 +42,9 @@ enum Command {
         /// Commit what is counted: write it to test/instructions/committed.toml.
         #[arg(long, conflicts_with = "check")]
         write: bool,
+        /// Build that program beside this package: crates that both use are then built once, not with two sets of features.
+        #[arg(long, value_name = "PACKAGE")]
+        beside: Vec<String>,
     },
     /// Print the list of the crates that are linked into a release (CycloneDX, JSON).
     Sbom {
@@ -51,7 +54,8 @@ enum Command {
     },
     /// Run the tests and say at the end how many ran and why any was skipped.
     TestSummary {
-        /// Arguments for `cargo test` in place of the whole product and the models, e.g. `-p twinpath-wire`.
+        /// Arguments for `cargo test` in place of the whole product and the models, e.g. `-p twinpath-wire`. `--workspace`
+        /// alone: the product, the labs and the models.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         cargo_args: Vec<String>,
     },
@@ -61,8 +65,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Check => run_checks(),
         Command::Bpf { check } => bpf::build(check).map(|()| ExitCode::SUCCESS),
-        Command::Instructions { check, write } => {
-            instructions::run(&root(), check, write).map(|()| ExitCode::SUCCESS)
+        Command::Instructions { check, write, beside } => {
+            instructions::run(&root(), check, write, &beside).map(|()| ExitCode::SUCCESS)
         }
         Command::Sbom { target } => sbom::run(&root(), &target).map(|list| {
             let _ = std::io::Write::write_all(&mut std::io::stdout(), list.as_bytes());

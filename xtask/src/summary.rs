@@ -132,7 +132,11 @@ fn skips_in(log: &str, prefix: &str) -> BTreeMap<String, String> {
     log.lines().filter_map(entry).collect()
 }
 
-/// Runs the tests: those of the default members of the workspace and the models of what crosses cores, or `cargo test` with `cargo_args`.
+/// The argument that adds the labs to the tests of the product.
+const WITH_LABS: &str = "--workspace";
+
+/// Runs the tests: those of the default members of the workspace and the models of what crosses cores, or `cargo test`
+/// with `cargo_args`. `--workspace` alone adds the labs' tests, built with the same features of the same crates.
 pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     std::fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
@@ -145,11 +149,14 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         Ok(number) => number.parse().with_context(|| format!("{RETRIES}={number}: not a number of tests"))?,
         Err(_) => 0,
     };
-    let everything = cargo_args.is_empty();
-    let (what, arguments) =
-        if everything { ("tests of the product", &[][..]) } else { ("tests", cargo_args) };
-    let mut first = run_step(what, &mut cargo_test(root, &skip_log, arguments), &mut out)?;
-    let selection = arguments.split(|argument| argument == "--").next().unwrap_or_default();
+    let everything = cargo_args.iter().all(|argument| argument == WITH_LABS);
+    let what = match (everything, cargo_args) {
+        (true, []) => "tests of the product",
+        (true, _) => "tests of the product and of the labs",
+        (false, _) => "tests",
+    };
+    let mut first = run_step(what, &mut cargo_test(root, &skip_log, cargo_args), &mut out)?;
+    let selection = cargo_args.split(|argument| argument == "--").next().unwrap_or_default();
     let again = |program: &[String]| {
         // Cargo refuses `--lib` twice.
         let program = program.iter().filter(|word| *word != "--lib" || !selection.contains(word));
