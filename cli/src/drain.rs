@@ -12,7 +12,7 @@ const CUT_OFF: u8 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// After this time connections that have not ended are closed, ms; 0: at once [default: the instance's limits.drain_ms]
+    /// Close the remaining connections after this time, ms; 0: at once [default: the instance's limits.drain_ms]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(..=3_600_000))]
     timeout_ms: Option<u32>,
     /// The command socket of the instance, where more than one runs.

@@ -20,13 +20,13 @@ use lines::Lines;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct LogArgs {
-    /// How the log on standard error is written: as text, or an object of JSON a line
+    /// The format of the log on standard error: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Say no more than that it is ready, and what goes wrong
+    /// Log only that it is ready, and errors
     #[arg(long, short)]
     quiet: bool,
-    /// Say that it is ready on this descriptor, a pipe or a file, instead of on standard output
+    /// Write the line `ready` to this descriptor, a pipe or a file, instead of to standard output
     #[arg(long, value_name = "N")]
     ready_fd: Option<u32>,
 }

@@ -86,15 +86,15 @@ enum Command {
     Port(port::Args),
     /// Let a running instance read its configuration again.
     Reload(reload::Args),
-    /// Let a running instance answer all accepted requests, and end.
+    /// Let a running instance answer all accepted requests, then end.
     Drain(drain::Args),
     /// Remove the programs that killed instances have left on interfaces.
     Tidy(tidy::Args),
-    /// Look at this host: which path each interface would get, what stands in the way, what newer kernels would bring.
+    /// Examine this host: the path of each interface, obstacles, and the benefit of newer kernels.
     Doctor(doctor::Args),
-    /// Find settings of this machine and an interface that make services slow to answer; change and restore them.
+    /// Find settings of this machine and an interface that make replies slow; change and restore them.
     Tune(Box<tune::Args>),
-    /// Run an unmodified program whose UDP sockets have a fast path.
+    /// Run an unmodified program with a fast path for its UDP sockets.
     #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Run(run::Args),
     /// Own an interface: give programs without rights rings for their own UDP sockets.

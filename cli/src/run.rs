@@ -21,25 +21,25 @@ use crate::starter;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Rules: which UDP sockets of which programs have a fast path (twinpath-run(1) says how they are written). Without them: every
-    /// one that a program binds to a port that it names itself.
+    /// A file of rules: which UDP sockets of which programs have a fast path (format: twinpath-run(1)). Without it: every socket
+    /// that a program binds to a port of its own choice.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "wait", "lease"])]
     rules: Option<PathBuf>,
-    /// Without rules: the interface of the fast path. Otherwise it is the one with the address that a socket is bound to, or the only
-    /// one beside the loopback.
+    /// Without rules: the interface of the fast path. Otherwise it is the interface with the address of a socket, or the only one
+    /// beside the loopback.
     #[arg(long, value_name = "INTERFACE")]
     on: Option<String>,
     /// Without rules: how calls wait: adaptive, poll or interrupt.
     #[arg(long, value_name = "MODE")]
     wait: Option<Mode>,
-    /// Without rules: when a socket gets its rings: earned, as soon as it has received enough, or at-bind, which makes bind wait.
+    /// Without rules: when a socket gets its rings: earned (once it has received enough) or at-bind (bind waits for them).
     #[arg(long, value_name = "earned|at-bind", value_parser = ["earned", "at-bind"])]
     lease: Option<String>,
-    /// Who gives sockets their rings: the owner (`twinpath sockets`) that listens at this path, or none: nobody. Without it: an owner
-    /// that is started for the program, if you have the rights for that, or else the owner of the interface at its usual path.
+    /// The owner (`twinpath sockets`) of the rings, by the path at which it listens; none: no rings. Without it: an owner that is
+    /// started for the program, if you have the rights for that, or else the owner of the interface at its usual path.
     #[arg(long, value_name = "PATH|none")]
     owner: Option<Access>,
-    /// Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file.
+    /// Print the path of each UDP socket, the reason, and how much it has received by each path; to standard error, or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     explain: Option<String>,
     /// The program, and its arguments.

@@ -11,11 +11,11 @@ use twinpath_sys::clock;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only say what there is
+    /// Only list them
     #[arg(long)]
     dry_run: bool,
 
-    /// Also end the flows of this switch, which go on without it (its `on_exit` is keep)
+    /// Also end the flows of this switch, which continue without it (its `on_exit` is keep)
     #[arg(long, value_name = "SWITCH")]
     kept: Option<String>,
 }

@@ -17,13 +17,13 @@ use super::output::REPORT;
 /// Compare two saved measurements: how B stands to A, and whether that is beyond noise
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// What `bench ... --json` printed, or a directory that --output-dir made
+    /// The output of `bench ... --json`, or a directory of --output-dir
     #[arg(value_name = "A")]
     first: PathBuf,
     /// The other one
     #[arg(value_name = "B")]
     second: PathBuf,
-    /// Compare measurements of different settings all the same
+    /// Compare measurements even if their settings differ
     #[arg(long)]
     force: bool,
     /// Print one JSON object instead of a table

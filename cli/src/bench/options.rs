@@ -43,49 +43,49 @@ pub(crate) struct CommonArgs {
     pub(crate) port: Option<u16>,
     #[command(flatten)]
     pub(crate) keys: KeyOptions<Bench>,
-    /// Requests that may be unanswered at once, per thread [default: 1; with --rate: 1024]
+    /// Maximum number of unanswered requests per thread [default: 1; with --rate: 1024]
     #[arg(long, short = 'a', value_name = "N")]
     pub(crate) inflight: Option<u32>,
     /// Threads, each with a connection or flow of its own
     #[arg(long, short = 'j', value_name = "N", default_value_t = 1)]
     pub(crate) threads: u32,
-    /// Let requests that are due together share a send, and take all replies that are there with one receive; without,
-    /// every send carries one request and every receive takes one reply
+    /// Send all requests that are due with one call, and receive all waiting replies with one; without it, each call
+    /// sends one request or receives one reply
     #[arg(long)]
     pub(crate) batch: bool,
-    /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in
+    /// Over TCP, whether the kernel may hold a request back while earlier ones are unacknowledged, to send several in
     /// one segment (Nagle's algorithm) [default: as ksf's tools, on with several in flight; off with --batch or --rate]
     #[arg(long, value_enum, value_name = "ON_OFF")]
     pub(crate) nagle: Option<Switch>,
-    /// Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due
+    /// Requests per second of all threads together, independent of replies; latency counts from the due time of a request
     #[arg(long, value_name = "PER_SECOND")]
     pub(crate) rate: Option<f64>,
-    /// How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
+    /// How --rate is spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
     #[arg(long, value_name = "SHAPE", requires = "rate")]
     pub(crate) arrivals: Option<Arrivals>,
-    /// Determines when exactly they are due; the same seed is the same sequence [default: drawn]
+    /// The seed of the due times; the same seed gives the same sequence [default: drawn]
     #[arg(long, value_name = "N", requires = "arrivals")]
     pub(crate) arrivals_seed: Option<u64>,
-    /// End a run after so many requests in all; k, M or G behind the number multiply it
+    /// End a run after this number of requests of all threads; k, M or G after the number multiply it
     #[arg(long, short = 'c', value_name = "N", value_parser = parse_count)]
     pub(crate) count: Option<u64>,
-    /// End a run after so many seconds [default: 5]
+    /// End a run after this number of seconds [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) duration: Option<f64>,
-    /// Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]
+    /// Send for this number of seconds before counting [default: 0.2; with --paper: 0]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) warmup: Option<f64>,
-    /// A request unanswered for so many seconds is lost
+    /// A request without an answer after this number of seconds is lost
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) timeout: f64,
-    /// Fail (exit code 1) if a larger share of the requests is lost than so many percent [default: any may be]
+    /// Fail (exit code 1) if more than this percentage of the requests is lost [default: any may be]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) loss_max: Option<f64>,
-    /// Measure so many times, each on new connections, a line each; report the median of what the runs measured
+    /// Number of runs, each on new connections, with one line each; the report has the median of the runs
     #[arg(long, short = 'i', value_name = "N")]
     pub(crate) iterations: Option<u32>,
-    /// As ksf's README measures: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; options given
-    /// beside it prevail
+    /// Measure as ksf's README does: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; other options
+    /// override that
     #[arg(long)]
     pub(crate) paper: bool,
     /// Report the average of the runs so far instead of their median
@@ -97,7 +97,7 @@ pub(crate) struct CommonArgs {
     /// Show more: times and rates of the threads, system calls, CPU time per request
     #[arg(long, short = 'x')]
     pub(crate) extended: bool,
-    /// One line per run and no line above it that names the columns
+    /// Print one line per run, without a line of column names
     #[arg(long, short = 'H')]
     pub(crate) no_header: bool,
     /// Write into this directory: the report, an HDR log, and each run's latencies as numbers and as a plot
@@ -106,7 +106,7 @@ pub(crate) struct CommonArgs {
     /// Also write the round-trip times of each run to an HdrHistogram log (V2)
     #[arg(long, value_name = "FILE.hlog")]
     pub(crate) hdr: Option<PathBuf>,
-    /// Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine
+    /// Hold a CPU latency request during the runs: all CPUs of the machine stay in their shallowest idle state
     #[arg(long)]
     pub(crate) latency_request: bool,
     /// Print one JSON object instead of a table

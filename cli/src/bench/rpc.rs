@@ -35,14 +35,14 @@ pub(crate) struct RpcArgs {
     /// The credential of each call
     #[arg(long, short = 'A', value_enum, default_value_t = Flavour::None)]
     auth: Flavour,
-    /// Split each call into so many record fragments, 1 to 16; the first carries one byte, and so does the last of three
-    /// or more
+    /// Number of record fragments of each call, 1 to 16; the first one has one byte, and so does the last of three or
+    /// more
     #[arg(long, value_name = "N")]
     fragments: Option<usize>,
     /// Split each call into three record fragments: --fragments 3
     #[arg(short = 'f', conflicts_with = "fragments")]
     three_fragments: bool,
-    /// The export whose root GETATTR asks for; its handle is got by a MOUNT call
+    /// The export whose root GETATTR asks for; a MOUNT call gets its handle
     #[arg(long, value_name = "PATH", conflicts_with = "handle")]
     export: Option<PathBuf>,
     /// Where MOUNT is served [default: the target's own port, or else where its rpcbind says]

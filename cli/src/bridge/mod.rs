@@ -21,10 +21,10 @@ pub(crate) struct Args {
     /// The device to own; the kernel must hold no address there
     #[arg(value_name = "PORT")]
     port: String,
-    /// The TAP interface to make, where the kernel's own stack lives
+    /// The TAP interface to create for the kernel's own stack
     #[arg(long, value_name = "NAME")]
     kernel: String,
-    /// How frames are carried: kernel (possible while both interfaces are in one network namespace) or workers
+    /// Who carries frames: kernel (if both interfaces are in one network namespace) or workers
     #[arg(long, default_value_t = Carrier::Kernel)]
     carrier: Carrier,
     /// Pairs of queues, each with a worker of its own

@@ -33,25 +33,25 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
                   reflex`, `reply by reflex`."
 )]
 pub(crate) struct Args {
-    /// Interface that an instance serves
+    /// Interface of an instance
     #[arg(long, value_name = "IFACE")]
     on: String,
-    /// Where to write pcapng: a file, or - for standard output
+    /// The pcapng file to write, or - for standard output
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
-    /// Frames, then end
+    /// End after this number of frames
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Seconds, then end
+    /// End after this number of seconds
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Bytes of each frame to keep; all without it, super-frames included
+    /// Bytes of each frame to keep; without it all, also of super-frames
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     snaplen: Option<u32>,
-    /// The command socket of the instance; found by the interface without it
+    /// The command socket of the instance; without it, it is found by the interface
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Which frames, as tcpdump has it: `udp port 7 and not src host 10.0.0.1`
+    /// A filter as for tcpdump: `udp port 7 and not src host 10.0.0.1`
     filter: Vec<String>,
 }
 

@@ -19,10 +19,10 @@ use interface::Interface;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these interfaces; without any, all that are up
+    /// Only these interfaces; without any, all interfaces that are up
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
-    /// The UDP port that a service would have, for what the kernel does to packets of some ports alone
+    /// The UDP port of a service, to find settings of the kernel that concern only some ports
     #[arg(long, value_name = "PORT", default_value_t = 7)]
     udp: u16,
     /// One JSON object instead of text

@@ -18,17 +18,17 @@ pub(crate) struct Args {
 enum What {
     /// Add a port: `port add veth3,vlan=10`.
     Add {
-        /// The port and its keys, as `twinpath switch --port` has them.
+        /// The port and its keys, as for `twinpath switch --port`.
         port: String,
     },
     /// Remove a port: `port remove veth3`.
     Remove {
-        /// Its name, as `twinpath show ports` says it.
+        /// Its name, as in `twinpath show ports`.
         port: String,
     },
     /// Change keys of a port: `port set veth3 vlan=20 mac_limit=100`.
     Set {
-        /// Its name, as `twinpath show ports` says it.
+        /// Its name, as in `twinpath show ports`.
         port: String,
         /// Keys with their new values.
         #[arg(value_name = "KEY=VALUE", required = true)]

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 enum Service {
     /// Sends back every byte (RFC 862).
     Echo(Options<Echo>),
-    /// Drops every byte (RFC 863), and says what arrived of a stream of `bench stream`.
+    /// Drops every byte (RFC 863), and reports how much arrived of a stream of `bench stream`.
     Discard(Options<Discard>),
     /// Sends characters for as long as the peer reads (RFC 864); TCP only.
     Chargen(Options<Chargen>),
@@ -46,10 +46,10 @@ enum Service {
 struct Options<C: HasKeys> {
     #[command(flatten)]
     keys: KeyOptions<C>,
-    /// Take the sockets over from the running instance with this command socket, which then drains and ends
+    /// Take over the sockets of the running instance with this command socket, which then drains and ends
     #[arg(long, value_name = "PATH")]
     take_over: Option<PathBuf>,
-    /// Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone
+    /// Hold the sockets of the running instance with this command socket, and serve only when it is stuck or has ended
     #[arg(long, value_name = "PATH", conflicts_with = "take_over")]
     standby: Option<PathBuf>,
     /// Read the configuration from a TOML file; options given here override it

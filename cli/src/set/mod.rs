@@ -19,7 +19,7 @@ pub(crate) struct Args {
 enum What {
     /// How a worker idles: `set worker 0 mode poll`, `set worker all latency 20us`.
     Worker {
-        /// Its number, as `show workers` says it, or `all`.
+        /// Its number, as in `show workers`, or `all`.
         worker: Which,
         /// The key of the table `worker` of the configuration.
         #[arg(value_parser = setting())]

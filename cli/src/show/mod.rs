@@ -20,7 +20,7 @@ use twinpath_observe::report::Report;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The part to show; everything without it.
+    /// The part to show; without it, everything.
     topic: Option<Shown>,
     /// One JSON object instead of tables.
     #[arg(long)]
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 enum Shown {
     /// The services, their paths, the reasons, and the share of requests that came through the kernel.
     Services,
-    /// Path and mode of each interface and queue, why, and why not a better one.
+    /// Path and mode of each interface and queue, with the reasons for it and against better ones.
     Interfaces,
     /// The claims, and how often each verdict was given.
     #[value(name = "claims", alias = "rules")]
@@ -46,25 +46,25 @@ enum Shown {
     Machine,
     /// The activity and the cost of each worker.
     Workers,
-    /// Where replies leave, and why some leave through the kernel.
+    /// The way of replies to each peer, and why some leave through the kernel.
     Neighbours,
     /// Everything dropped or refused, by reason.
     Drops,
     /// The ports of a switch: state, VLANs, addresses, frames.
     Ports,
-    /// The addresses that a switch knows, and their ports.
+    /// The addresses that a switch has learned, and their ports.
     Macs,
-    /// The flows in a switch's OpenFlow tables: what they match and do, and what they have counted.
+    /// The flows in a switch's OpenFlow tables: their matches, instructions and counters.
     Flows,
     /// The groups in a switch's OpenFlow tables, with their buckets.
     Groups,
     /// The meters in a switch's OpenFlow tables, with their bands.
     Meters,
-    /// The OpenFlow controllers of a switch: which are connected, in which role, and why others are not.
+    /// The OpenFlow controllers of a switch: connections and roles, and why others are not connected.
     Controllers,
-    /// The programs that the owner of an interface gives rings, with their sockets.
+    /// The programs with rings from the owner of an interface, and their sockets.
     Programs,
-    /// Every configuration key: its value, where that comes from, its default, and what it takes to change it.
+    /// Every configuration key: its value, the source of the value, its default, and how to change it.
     Config,
 }
 

@@ -22,26 +22,26 @@ pub(crate) struct Args {
     /// The interface.
     #[arg(long = "on", alias = "interface", value_name = "INTERFACE")]
     interface: String,
-    /// Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that
-    /// come by a ring bypass the host's firewall rules for input.
+    /// A file of rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without it: all.
+    /// Datagrams in a ring bypass the host's firewall rules for input.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it.
+    /// The socket for programs; the rights of its folder decide which may connect. Without it: /run/twinpath/INTERFACE/sockets.
     #[arg(long, value_name = "PATH")]
     listen: Option<PathBuf>,
-    /// Take all programs over from the owner with this command socket, which then ends; they notice nothing
+    /// Take over all programs from the owner with this command socket, which then ends; the programs notice nothing
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     take_over: Option<PathBuf>,
-    /// Programs at a time.
+    /// Maximum number of programs.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs, value_parser = clap::value_parser!(u32).range(1..=i64::from(PROGRAMS_MAX)))]
     programs: u32,
-    /// Programs of one user at a time.
+    /// Maximum number of programs of one user.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs_per_user)]
     programs_per_user: u32,
-    /// Sockets of a program; each takes 514 KiB of memory from the program's first one on.
+    /// Maximum number of sockets of a program; each takes 514 KiB of memory, from the program's first socket on.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().sockets_per_program, value_parser = clap::value_parser!(u32).range(1..=SOCKETS_MAX))]
     sockets_per_program: u32,
-    /// Sockets of all programs of one user.
+    /// Maximum number of sockets of all programs of one user.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().sockets_per_user)]
     sockets_per_user: u32,
     /// The command socket, for `twinpath show`.
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Offer metrics for Prometheus at this address.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// Whether it gives up what it does not need once it has started: on or off.
+    /// Whether it gives up rights, files and system calls after its start: on or off.
     #[arg(long, value_name = "on|off", default_value = "on")]
     sandbox: Sandbox,
     #[command(flatten)]

@@ -22,22 +22,22 @@ const INTERVAL_MIN_S: f64 = 0.1;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Text instead of a screen, one page per interval; so is it where standard output is no terminal
+    /// Text instead of a screen, one page per interval; the default if standard output is no terminal
     #[arg(short, long)]
     batch: bool,
-    /// Pages, then end; without it for ever
+    /// End after this number of pages
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
-    /// One page, then end
+    /// End after one page
     #[arg(long, conflicts_with = "count")]
     once: bool,
     /// One JSON object per instance and interval, each on a line
     #[arg(long)]
     json: bool,
-    /// Seconds between two looks
+    /// The interval, seconds
     #[arg(short, long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
-    /// The command socket of one instance; all that run without it
+    /// The command socket of one instance; without it, all running instances
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

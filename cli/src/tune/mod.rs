@@ -29,15 +29,15 @@ const EXIT_WOULD_CHANGE: u8 = 3;
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("action").args(["check", "apply", "restore"]))]
 pub(crate) struct Args {
-    /// Interface to look at; without it, what concerns the whole machine
+    /// Examine this interface; without it, the whole machine
     interface: Option<String>,
-    /// Only look (the default); exit code 3 if --apply would change something
+    /// Change nothing (the default); exit code 3 if --apply would change something
     #[arg(long)]
     check: bool,
-    /// Change what is not as advised, after writing down what it was
+    /// Change the settings that are not as advised, after writing their former values to the journal
     #[arg(long)]
     apply: bool,
-    /// Put back what --apply has changed: for this interface, or everything
+    /// Restore the settings that --apply has changed: those of this interface, or all
     #[arg(long)]
     restore: bool,
     /// One JSON object instead of text

@@ -11,7 +11,7 @@ counters! {
         /// What a service has counted of its sessions, in a report.
         #[derive(Copy, PartialEq, Eq)]
         SessionCounts {
-            /// UDP peers that have a session.
+            /// UDP peers with a session.
             sessions: Counter => gauge("twinpath_service_sessions");
             /// Sessions ended for their age.
             sessions_aged: Counter => counter("twinpath_service_sessions_aged");
@@ -27,7 +27,7 @@ counters! {
             refused: Drops;
             /// The answered requests whose reply was a kept one, sent again.
             repeated: Counter;
-            /// Replies kept for calls that come again, which made room for others before their age.
+            /// Kept replies to calls that must run once, displaced before their age.
             forgotten: Counter => counter("twinpath_service_replies_forgotten");
         }
     } and {

@@ -15,7 +15,7 @@ counters! {
             fast_requests: Counter;
             /// Requests for this claim that came through the kernel's UDP sockets.
             kernel_requests: Counter;
-            /// Requests that the kernel's programs replied to by themselves: no worker has seen them.
+            /// Replies by the kernel's programs, without a worker.
             reflex_replies: Computed => counter("twinpath_claim_reflex_replies");
         }
     } and {}
@@ -35,15 +35,15 @@ counters! {
             fast_replies: Counter => counter("twinpath_service_replies"), about(REPLIES), label("path", "fast");
             /// Replies sent through the kernel's sockets, to requests of both paths.
             kernel_replies: Counter => counter("twinpath_service_replies"), about(REPLIES), label("path", "kernel");
-            /// Fast-path requests whose reply left through the kernel: its way out was not known, or too small.
+            /// Fast-path requests answered through the kernel, because the next hop was not known or the MTU too small.
             fast_replies_by_kernel: Counter => counter("twinpath_service_fast_requests_answered_by_kernel");
-            /// Requests that threads which may block work on, or will.
+            /// Requests that threads which may block handle, or will handle.
             deferred: Counter => gauge("twinpath_service_deferred");
             /// Requests answered by such threads.
             deferred_done: Counter => counter("twinpath_service_deferred_done");
             /// Such threads.
             deferred_threads: Computed => gauge("twinpath_service_deferred_threads");
-            /// Peers whose way out is known or asked for.
+            /// Peers whose next hop is known or asked for.
             peers: Counter => gauge("twinpath_service_peers");
         }
     } and {
@@ -63,8 +63,8 @@ counters! {
     }
 }
 
-const REQUESTS: &str = "Requests served, by the path they came by.";
-const REPLIES: &str = "Replies sent, by the path they left by.";
+const REQUESTS: &str = "Requests served, by their path.";
+const REPLIES: &str = "Replies sent, by their path.";
 
 impl ServeCounters {
     /// Counters for a service with `entries` entries.

@@ -18,7 +18,7 @@ counters! {
             learned: Counter => counter("twinpath_switch_addresses_learned");
             /// Addresses that moved from one port to another.
             moved: Counter => counter("twinpath_switch_addresses_moved");
-            /// Loops of two ports that were found.
+            /// Loops of two ports found.
             loops: Counter => counter("twinpath_switch_loops");
         }
     } and {

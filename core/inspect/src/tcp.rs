@@ -12,7 +12,7 @@ counters! {
             connections: Counter => gauge("twinpath_service_connections");
             /// TCP connections accepted.
             accepted: Counter => counter("twinpath_service_connections_accepted");
-            /// Bytes that TCP connections hold: parts of requests, and replies not taken.
+            /// Bytes that TCP connections hold: parts of requests, and replies not read.
             queued_bytes: Counter => gauge("twinpath_service_queued_bytes");
             /// Bytes received on TCP connections.
             stream_bytes_in: Counter => counter("twinpath_service_stream_bytes_received");

@@ -94,15 +94,15 @@ counters! {
             bytes_in: Counter => counter("twinpath_queue_bytes_received");
             /// Bytes sent on the fast path, from the Ethernet header.
             bytes_out: Counter => counter("twinpath_queue_bytes_sent");
-            /// Of the frames received, those that came through the direct ring.
+            /// Received frames that came through the direct ring.
             frames_direct: Counter => counter("twinpath_queue_frames_direct");
-            /// How often the direct ring was opened again after a sleep of the worker.
+            /// Times that the direct ring was opened again after a sleep of the worker.
             direct_opened: Counter => counter("twinpath_queue_direct_opened");
-            /// Packets that the received frames are on a wire: a super-frame is several.
+            /// Received packets as on a wire: a super-frame counts as several.
             packets_in: Computed => counter("twinpath_queue_packets_received");
-            /// Packets that the sent frames are on a wire: a super-frame is several.
+            /// Sent packets as on a wire: a super-frame counts as several.
             packets_out: Computed => counter("twinpath_queue_packets_sent");
-            /// Of the frames sent, those that left within super-frames, for the kernel to cut.
+            /// Sent frames that left within super-frames, which the kernel cuts.
             frames_joined: Counter => counter("twinpath_queue_frames_joined"), column("joined"), cell(joined);
             /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
             super_frames_refused: Counter => counter("twinpath_queue_super_frames_refused");

@@ -21,7 +21,7 @@ counters! {
             /// CPU time of the worker's thread.
             cpu_ns: Computed => counter("twinpath_worker_cpu_seconds"), ns(), column("CPU time"),
                 cell(|counts: &WorkerCounts| format!("{:.3} s", counts.cpu_ns as f64 / 1e9));
-            /// Frames of its pool that nothing uses now.
+            /// Free frames of its pool.
             pool_free: Counter => gauge("twinpath_worker_pool_frames_free");
             /// Heap allocations of its thread while serving: it makes none per packet.
             allocations: Counter => counter("twinpath_worker_allocations"), column("allocations");
@@ -33,7 +33,7 @@ counters! {
             handed_in: Counter;
             /// How often it signalled another worker that slept while something was handed over to it.
             handoff_signals: Counter;
-            /// Time that answered frames spent inside: from the start of the turn that took them until replies had left.
+            /// Time of answered frames inside: from the start of the turn that received them until their replies left.
             service_time: Histogram => histogram("twinpath_worker_service_time_seconds");
             /// CPU time of the worker's thread per turn, with or without work, while `set` had `turn_times` on.
             turn_cpu: Histogram;
@@ -61,8 +61,7 @@ counters! {
             /// How often it was made to sleep because it had been awake without a packet for too long, whatever its
             /// policy decided. More than 0 is a fault worth reporting.
             spin_limit_sleeps: Counter;
-            /// From the kernel's stamp on a packet until the worker that slept took it; packets without stamps are not in
-            /// it.
+            /// From the kernel's time stamp of a packet until a sleeping worker received it; only packets with stamps.
             wake_latency: Histogram => histogram("twinpath_worker_wake_latency_seconds");
         }
         /// What a worker has counted of its use of a shared CPU, in a report.
@@ -74,7 +73,7 @@ counters! {
             /// How often it paused because its share of running was used up.
             #[serde(rename = "pauses")]
             guard_pauses: Counter => counter("twinpath_worker_guard_stops"), about(STOPS), label("had", "ran");
-            /// Times it took the other of two priorities, as it took much of its CPU, or no longer.
+            /// Changes between its two priorities, as its share of the CPU rose or fell.
             #[serde(rename = "steps")]
             priority_steps: Counter => counter("twinpath_worker_priority_steps");
         }
@@ -99,7 +98,7 @@ counters! {
 }
 
 const TURNS: &str = "Turns of the worker, by whether they found work.";
-const CAUSES: &str = "Wake-ups, by what ended the sleep.";
+const CAUSES: &str = "Wake-ups, by cause.";
 const STOPS: &str =
     "Times it slept because it had spun, or paused because it had run, for its share of a CPU.";
 

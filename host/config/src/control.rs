@@ -17,11 +17,11 @@ section! {
             values_are("a path of at most 107 bytes"), unset("SERVICE-IFACE-PID.sock in the run directory"),
             option("socket", "PATH", INSTANCES), example("\"/run/twinpath/echo.sock\"");
 
-        /// Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off
+        /// After its start the instance gives up rights, files and system calls that it no longer needs: on or off
         sandbox: Option<Sandbox> = None =>
             unset("on; off in a library"), option("sandbox", "ON_OFF", INSTANCES), example("\"on\"");
 
-        /// Metrics for Prometheus over HTTP at /metrics, on loopback without an address
+        /// Metrics for Prometheus over HTTP at /metrics; without an address on loopback
         metrics: Option<MetricsAddress> = None =>
             values_are("`PORT`, `ADDRESS:PORT`, `[ADDRESS]:PORT`"), unset("none: no metrics"),
             option("metrics", "[ADDRESS:]PORT", INSTANCES), example("\"127.0.0.1:9464\""),

@@ -21,19 +21,19 @@ section! {
         /// kernel has it)
         attach: AttachAsked = AttachAsked::default() => option("attach", "HOW", SERVE);
 
-        /// Whether the kernel's programs answer by themselves what needs no worker, where a service allows it: auto
-        /// (except under loads at which a worker that is awake answers more), always or off
+        /// Whether the kernel's programs answer requests without a worker, if a service allows it: auto (except under
+        /// loads at which an awake worker answers more), always or off
         reflex: ReflexAsked = ReflexAsked::default() => option("reflex", "WHEN", SERVE);
 
-        /// Measure at start what attaching costs the kernel's own traffic (some 3 s), and let path auto mind it
+        /// Measure at start how much attaching slows the kernel's own traffic (some 3 s); path auto takes it into account
         measure_fallback: bool = false => option("measure-fallback", "", SERVE);
 
-        /// The share that it may cost before path auto goes on to the next path
+        /// The share of that traffic that a path may cost; path auto takes the next path above it
         fallback_loss_max: u32 = 10 => range(0, 100), unit("%"), option("fallback-loss-max", "PERCENT", SERVE);
 
         // Twice as many small datagrams as a kernel socket's default buffer holds, and few enough that the slots in use
         // stay in the cache: with 2048 a round trip took 2 % longer. At most 16 MiB per ring.
-        /// Frames that each receive ring holds while its worker is kept from it, 2 KiB each
+        /// Frames that each receive ring holds while its worker cannot read it, 2 KiB each
         ring_frames: u32 = 512 => range(64, 8192), power_of_two(), unit("frames"), option("ring-frames", "N", SERVE);
     }
 }

@@ -34,22 +34,22 @@ const TAKE_OVER_MS_MAX: u64 = 600_000;
 section! {
     /// `[limits]`
     pub struct Limits, LimitOverrides in "limits" {
-        /// TCP connections at once; for the next one the one that is idle longest is closed
+        /// Maximum number of TCP connections; a further one closes the one that is idle longest
         connections: u32 = TcpLimits::default().connections =>
             range(1, CONNECTIONS_MAX), unit("connections"), option("connections", "N", SERVE), change(Change::Reload);
 
-        /// Connections of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused
+        /// Maximum number of connections of one source, an IPv4 address or 64 bits of an IPv6 address; others are refused
         connections_per_source: u32 = TcpLimits::default().connections_per_source =>
             range(1, CONNECTIONS_MAX), unit("connections"), option("connections-per-source", "N", SERVE),
             change(Change::Reload);
 
-        /// Bytes that a connection may hold of a request that is not complete, and as many of replies that its peer has
-        /// not taken
+        /// Bytes that a connection may hold of an incomplete request, and the same number of replies that its peer has
+        /// not read
         connection_bytes: u32 = TcpLimits::default().connection_bytes =>
             range(CONNECTION_BYTES_MIN, CONNECTION_BYTES_MAX), unit("bytes"),
             option("connection-bytes", "BYTES", SERVE), change(Change::Reload);
 
-        /// Bytes that all connections may hold together; beyond it the one that has waited longest is closed
+        /// Bytes that all connections may hold together; beyond that, the one that has waited longest is closed
         queued_bytes: u64 = TcpLimits::default().queued_bytes =>
             values_are("four times `connection_bytes` per worker, or more"), unit("bytes"),
             option("queued-bytes", "BYTES", SERVE), change(Change::Reload);
@@ -64,7 +64,7 @@ section! {
             range(1, SECONDS_MAX), unit("s"), zero("none"), option("request-timeout-s", "S", SERVE),
             change(Change::Reload);
 
-        /// A connection is closed if its peer takes nothing of its replies for so long
+        /// A connection is closed if its peer reads none of its replies for this time
         send_timeout_s: u32 = TcpLimits::default().send.as_secs() as u32 =>
             range(1, SECONDS_MAX), unit("s"), zero("none"), option("send-timeout-s", "S", SERVE),
             change(Change::Reload);
@@ -74,29 +74,29 @@ section! {
             range(0, DRAIN_MS_MAX), unit("ms"), option("drain-ms", "MS", SERVE), change(Change::Reload),
             of_instance("the whole instance stops at once");
 
-        /// How long an instance that takes over from this one may be silent before it serves; then this one goes on
+        /// How long an instance that takes over from this one may be silent before it serves; then this one continues
         take_over_ms: u32 = 30_000 =>
             range(TAKE_OVER_MS_MIN, TAKE_OVER_MS_MAX), unit("ms"), option("take-over-ms", "MS", SERVE),
             change(Change::Reload), of_instance("an instance is taken over as a whole");
 
-        /// Peers answered on the fast path at once; more are answered through the kernel's sockets
+        /// Maximum number of peers on the fast path; others are answered through the kernel's sockets
         peers: u32 = PEERS_MAX =>
             range(1, PEERS_MAX as u64), unit("peers"), of_instance("the kernel's tables are mirrored for all services");
 
-        /// UDP replies per second to one source that are as large as their requests, per worker; more are dropped
+        /// UDP replies per second to one source, of those as large as their requests, per worker; others are dropped
         reply_rate: u32 = REPLY_RATE =>
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("none"), option("reply-rate", "N", SERVE),
             change(Change::Reload);
 
-        /// Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)
+        /// Answer requests from every source port, including ports of services that would answer the reply (7, 53, 123, ...)
         any_source_port: bool = false => option("any-source-port", "", SERVE), change(Change::Reload);
 
-        /// Replies per second that the kernel's programs give by themselves, to all sources; workers give those beyond
+        /// Replies per second by the kernel's programs, to all sources together; workers give the others
         reflex_rate: u32 = REFLEX_RATE =>
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("no replies"), option("reflex-rate", "N", SERVE),
             of_instance("the kernel's time is spent for all services");
 
-        /// Replies that services keep for the kernel's programs, of all services; active ones displace others
+        /// Replies that all services together keep for the kernel's programs; active ones displace others
         kept_replies: u32 = ENTRIES_DEFAULT =>
             range(SLOTS as u64, ENTRIES_MAX as u64), unit("replies"), zero("none"), option("kept-replies", "N", SERVE),
             of_instance("the memory for them is made once for all services");

@@ -16,25 +16,25 @@ const IDLE_MS_MAX: u64 = 3_600_000;
 section! {
     /// `[pool]`
     pub struct Pool, PoolOverrides in "pool" {
-        /// Threads per worker, on its CPU, that are always there
+        /// Minimum number of threads per worker, on its CPU
         threads_min: u32 = PoolLimits::default().threads_min => range(1, THREADS_MAX), unit("threads");
 
-        /// Threads per worker at most
+        /// Maximum number of threads per worker
         threads_max: u32 = PoolLimits::default().threads_max =>
             range(1, THREADS_MAX), values_are("`threads_min` to 256"), unit("threads");
 
-        /// Requests per worker that wait or are worked on
+        /// Maximum number of requests per worker, both waiting and in work
         requests: u32 = PoolLimits::default().requests => range(1, REQUESTS_MAX), unit("requests");
 
-        /// Requests of one connection or UDP peer among them
+        /// Maximum number of these of one connection or UDP peer
         connection_requests: u32 = PoolLimits::default().connection_requests =>
             range(1, REQUESTS_MAX), unit("requests");
 
-        /// Requests that came by datagram among them
+        /// Maximum number of these that came by datagram
         datagram_requests: u32 = PoolLimits::default().datagram_requests =>
             range(1, REQUESTS_MAX), unit("requests");
 
-        /// A thread beyond threads_min ends when it was not needed for so long
+        /// A thread beyond threads_min ends after this time without work
         idle_ms: u32 = PoolLimits::default().idle.as_millis() as u32 => range(1, IDLE_MS_MAX), unit("ms");
     }
 }

@@ -25,18 +25,18 @@ section! {
     /// `[rpc]`
     pub struct Rpc, RpcOverrides in "rpc" {
         // Forty times the longest call to what is served.
-        /// Bytes of a record over TCP; a connection that sends a longer one is closed
+        /// Maximum length of a record over TCP; a connection that sends a longer one is closed
         record_bytes: u32 = 65_536 =>
             range(RECORD_BYTES_MIN, RECORD_BYTES_MAX), unit("bytes"), option("record-bytes", "BYTES", SERVE_RPC),
             change(Change::ReloadAnew);
 
         // What they cost are the bytes of their marks: each is read once.
-        /// Fragments of a record; a connection that sends more is closed
+        /// Maximum number of fragments of a record; a connection that sends more is closed
         fragments: Option<u32> = None =>
-            range(1, FRAGMENTS_MAX), unit("fragments"), unset("what limits.connection_bytes have room for"),
+            range(1, FRAGMENTS_MAX), unit("fragments"), unset("as many as fit into limits.connection_bytes"),
             option("fragments", "N", SERVE_RPC), comment("32"), change(Change::ReloadAnew);
 
-        /// Calls that must run once whose replies are kept to be sent again, by all workers together
+        /// Number of kept replies to calls that must run once, to be sent again, of all workers together
         duplicates: u32 = 1024 =>
             range(DUPLICATES_MIN, DUPLICATES_MAX), option("duplicates", "N", SERVE_RPC),
             change(Change::ReloadAnew);

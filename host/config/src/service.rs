@@ -33,7 +33,7 @@ section! {
         kind: Option<ServiceKind> = None =>
             unset("none: has to be given"), example("\"echo\""), change(Change::ReloadAnew);
 
-        /// What `twinpath show` and metrics call it
+        /// The name in `twinpath show` and metrics
         name: Option<String> = None =>
             values_are("1 to 32 letters, digits, `-`, `_`, `.`"), unset("the kind"), comment("\"echo\""),
             change(Change::ReloadAnew);
@@ -48,7 +48,7 @@ section! {
             range(1, 65_535), unset("none"), option("tcp", "PORT", SERVE_PORTS), example("7"),
             change(Change::ReloadAnew);
 
-        /// EtherType whose frames reflect serves, such as 0x88b5
+        /// EtherType of the frames that reflect serves, such as 0x88b5
         ethertype: Option<u16> = None =>
             values_are("1536 to 65535, as `0x88b5`; none that a host lives on"), unset("none"),
             option("ethertype", "TYPE", SERVE_FRAMES), comment("0x88b5"), change(Change::ReloadAnew);
@@ -69,12 +69,12 @@ section! {
             values_are("prefixes, at most 64: `[\"10.0.0.0/8\"]`"), unset("none: everybody"),
             option("source", "PREFIX", SERVE_PORTS), comment("[\"10.0.0.0/8\"]"), change(Change::ReloadAnew);
 
-        /// Limits of this service where they are others than those of [limits]
+        /// Limits of this service that differ from [limits]
         limits: LimitOverrides = LimitOverrides::default() =>
             values_are("the keys of `[limits]` but `drain_ms`, `take_over_ms` and `peers`"), unset("as [limits]"),
             comment("{ connections = 100 }"), change(Change::Reload);
 
-        /// Bounds of this service, of kind rpc, where they are others than those of [rpc]
+        /// Bounds of this service, of kind rpc, that differ from [rpc]
         rpc: RpcOverrides = RpcOverrides::default() =>
             values_are("the keys of `[rpc]` (`rpc` only)"), unset("as [rpc]"), comment("{ record_bytes = 32768 }"),
             change(Change::ReloadAnew);

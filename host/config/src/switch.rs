@@ -38,11 +38,11 @@ const SWITCH: &[Command] = &[Command::Switch];
 section! {
     /// `[switch]`
     pub struct Switch, SwitchOverrides in "switch" {
-        /// What `twinpath show` and metrics call it
+        /// The name in `twinpath show` and metrics
         name: Option<String> = None =>
             values_are("1 to 32 letters, digits, `-`, `_`, `.`"), unset("none: has to be given"), example("\"sw0\"");
 
-        /// The interface of this host itself on the switch: a TAP interface that it makes
+        /// The interface of this host itself on the switch: a TAP interface, which the switch creates
         local: Option<String> = None =>
             values_are("a new name for an interface"), unset("none: this host is not on it"),
             option("local", "NAME", SWITCH), example("\"sw0-host\""), change(Change::Reload);
@@ -51,58 +51,58 @@ section! {
         port: Vec<SwitchPort> = Vec::new() =>
             values_are("tables, at most 4095"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH), example("[]"), change(Change::Reload);
 
-        /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), the kernel
-        /// bridge that the interfaces belong to does (bridge), or flows that the kernel forwards go on for so many seconds
-        /// after the end, until the switch is started again (keep=SECONDS)
+        /// Who carries frames between interfaces after the switch has ended, or while it hangs: nobody (dark); the kernel
+        /// bridge of the interfaces (bridge); or the kernel by its flows, for this time after the end, until the switch
+        /// is started again (keep=SECONDS)
         on_exit: OnExit = OnExit::default() => option("on-exit", "WHAT", SWITCH);
 
-        /// An address that is always at one port, as MAC,PORT or MAC,PORT,VLAN
+        /// A fixed address of a port, as MAC,PORT or MAC,PORT,VLAN
         static_entries: Vec<StaticEntry> = Vec::new() =>
             values_are("at most 4096: `[\"02:00:00:00:00:01,veth1\"]`"), unset("none"),
             option("static", "MAC,PORT[,VLAN]", SWITCH), example("[\"02:00:00:00:00:01,veth1\"]"), change(Change::Reload);
 
-        /// How long an address is known after its last frame
+        /// How long an address is remembered after its last frame
         ageing_s: u32 = 300 => range(AGEING_S.0, AGEING_S.1), unit("s"), option("ageing-s", "S", SWITCH), change(Change::Reload);
 
-        /// Addresses that the switch has room for; it knows up to twice as many, as far as they find places
+        /// Size of the address table; up to twice as many addresses are learned if they find places
         mac_entries: u32 = 16_384 =>
             range(MAC_ENTRIES.0, MAC_ENTRIES.1), power_of_two(), unit("addresses"), option("mac-entries", "N", SWITCH);
 
-        /// How long a port is blocked that is found in a loop with another one
+        /// How long a port in a loop with another port is blocked
         loop_block_s: u32 = 10 =>
-            range(1, LOOP_BLOCK_S_MAX), unit("s"), zero("loops are not looked for"), option("loop-block-s", "S", SWITCH), change(Change::Reload);
+            range(1, LOOP_BLOCK_S_MAX), unit("s"), zero("no search for loops"), option("loop-block-s", "S", SWITCH), change(Change::Reload);
 
         /// An OpenFlow controller that the switch connects to, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH
         controller: Vec<Endpoint> = Vec::new() =>
             values_are("at most 16: `[\"tcp:192.0.2.1:6653\"]`"), unset("none"), option("controller", "ADDRESS", SWITCH), example("[\"tcp:192.0.2.1:6653\"]"), change(Change::Reload);
 
-        /// Where the switch waits for OpenFlow controllers, and for tools such as ovs-ofctl, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH
+        /// Address at which OpenFlow controllers and tools such as ovs-ofctl connect, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH
         listen: Vec<Endpoint> = Vec::new() =>
             values_are("at most 16: `[\"tcp:127.0.0.1:6654\"]`"), unset("nowhere"), option("listen", "ADDRESS", SWITCH), example("[\"tcp:127.0.0.1:6654\"]"), change(Change::Reload);
 
         /// The private key for TLS with controllers, a file in PEM
         tls_key: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-key", "FILE", SWITCH), example("\"/etc/twinpath/sw0-key.pem\"");
 
-        /// Its certificate, a file in PEM, with the certificates between it and the authority's behind it
+        /// Its certificate, a file in PEM, followed by the intermediate certificates
         tls_certificate: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-certificate", "FILE", SWITCH), example("\"/etc/twinpath/sw0-cert.pem\"");
 
-        /// The certificate of the authority that has signed the controllers' certificates, a file in PEM; others are refused
+        /// The certificate of the authority that must have signed the controllers' certificates, a file in PEM
         tls_ca: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-ca", "FILE", SWITCH), example("\"/etc/twinpath/controllers-ca.pem\"");
 
-        /// What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone)
+        /// Forwarding while no controller is connected: by the present flows (secure), or by learned addresses (standalone)
         fail_mode: FailMode = FailMode::default() => option("fail-mode", "WHAT", SWITCH), change(Change::Reload);
 
-        /// Whether the kernel forwards the flows, and between the learned addresses, that it can, if the ports are interfaces of one network namespace (auto), or none (off)
+        /// Whether the kernel forwards flows, and frames between learned addresses, as far as it can, among ports that are interfaces of one network namespace (auto), or nothing (off)
         offload: Offload = Offload::default() => option("offload", "WHAT", SWITCH);
 
-        /// The number by which controllers know the switch
+        /// The number of the switch for controllers
         datapath_id: Option<DatapathId> = None =>
             values_are("1 to 16 hexadecimal digits, not 0"), unset("from /etc/machine-id and the switch's name"), option("datapath-id", "HEX", SWITCH), example("\"00000000000000a1\"");
 
-        /// Flows that controllers may put in, and as many groups and meters
+        /// Maximum number of flows of controllers, and of groups, and of meters
         flows_max: u32 = 1_000_000 => range(1, FLOWS_MAX), unit("flows"), option("flows-max", "N", SWITCH);
 
-        /// Frames that come in by one port and are sent to controllers
+        /// Maximum rate of frames from one port to controllers
         packet_in_limit: u32 = 1000 => range(1, FRAMES_PER_S_MAX), unit("frames/s"), option("packet-in-limit", "N", SWITCH);
     }
 }
@@ -116,10 +116,10 @@ section! {
             values_are("`IFACE`, `IFACE@NETNS`, `tap:NAME`, `memory:NAME`, `vxlan:NAME`, `vxlan:NAME@NETNS`"), unset("none: has to be given"),
             example("\"veth1\"");
 
-        /// The number by which OpenFlow and the switch itself know the port
+        /// The number of the port in OpenFlow and in the switch
         number: Option<u32> = None => range(1, NUMBER_MAX), unset("the next one that is free"), comment("1");
 
-        /// access (one VLAN, without tags), trunk (several, with tags) or monitor (only copies of frames leave by it)
+        /// access (one VLAN, without tags), trunk (several, with tags) or monitor (it only sends copies of frames)
         mode: PortMode = PortMode::default() => change(Change::Port);
 
         /// The VLAN of an access port
@@ -128,29 +128,29 @@ section! {
         /// The VLANs of a trunk, such as 10,20-30; on the command line with + for the comma
         vlans: VlanList = VlanList::default() => values_are("`\"10,20-30\"`, of 1 to 4094"), unset("all"), example("\"\""), change(Change::Port);
 
-        /// The VLAN of frames that have no tag on a trunk, which also leave it without one
+        /// The VLAN of frames without a tag on a trunk, in both directions
         native: Option<u32> = None => range(1, VLAN_MAX as u64), unset("none: they are dropped"), comment("1"), change(Change::Port);
 
-        /// Addresses that are learnt at the port; frames of further ones pass, and are answered by flooding
+        /// Maximum number of addresses learned at the port; frames from others pass, and replies to them are flooded
         mac_limit: u32 = 0 => range(1, MAC_ENTRIES.1), zero("no limit"), unit("addresses"), change(Change::Port);
 
-        /// Broadcast frames that the port may send into the switch
+        /// Maximum rate of broadcast frames from the port
         broadcast_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
 
-        /// Frames to unknown addresses that the port may send into the switch
+        /// Maximum rate of frames to unknown addresses from the port
         unknown_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
 
-        /// Multicast frames that the port may send into the switch
+        /// Maximum rate of multicast frames from the port
         multicast_limit: u32 = 0 => range(1, FRAMES_PER_S_MAX), zero("no limit"), unit("frames/s"), change(Change::Port);
 
-        /// The port that gets a copy of each frame that this one sends or receives
+        /// The port that gets a copy of each frame of this port, in both directions
         mirror_to: Option<PortName> = None => values_are("the name of another port"), unset("none"), comment("\"veth9\""), change(Change::Port);
 
-        /// Where the kernel looks for a flow of a frame: at tc, in the driver first (xdp), or there if nothing else suffers (auto)
+        /// Where the kernel looks for the flow of a frame: at tc, first in the driver (xdp), or in the driver if nothing else suffers (auto)
         offload: PortOffload = PortOffload::default() => change(Change::Port);
 
-        /// Where the kernel takes the frames of a veth interface: in the call that sends them (sender), or in a thread of its own
-        /// (thread), which takes several times as many small frames, and longer for a single one
+        /// Where the kernel receives frames of a veth interface: in the sending call (sender), or in a thread of its own
+        /// (thread), which receives several times as many small frames, but takes longer for a single one
         receive: Receive = Receive::default() => change(Change::Port);
 
         /// The network identifier of a VXLAN port

@@ -44,42 +44,42 @@ section! {
             values_are("`0.1%` to `100%`"), unset("none"), option("cpu-budget", "PERCENT", INSTANCES),
             conflicts(&["latency", "spin-us"]), comment("\"5%\""), change(Change::Set);
 
-        /// For experts: adaptive spins for just so long after the last packet
+        /// For experts: how long adaptive spins after the last packet
         spin_us: Option<u64> = None =>
             range(0, SPIN_US_MAX), unit("us"), advice("for a worker that never sleeps set mode = \"poll\""),
             unset("learnt"), option("spin-us", "US", INSTANCES), conflicts(&["latency", "cpu-budget"]),
             comment("50");
 
-        /// How long after the last traffic the CPU latency request is held
+        /// How long the CPU latency request is held after the last traffic
         linger_ms: Option<u64> = None =>
             range(0, LINGER_MS_MAX), unit("ms"), unset("learnt; 1000 in interrupt"),
             option("linger-ms", "MS", INSTANCES), example("1000");
 
-        /// Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never
+        /// When a CPU latency request is held during traffic: auto (if it was measured to help), always or never
         latency_request: LatencyRequest = LatencyRequest::default() =>
             option("latency-request", "WHEN", INSTANCES);
 
-        /// For which CPUs it is: machine (all), cpu (the workers' alone) or auto (the workers' where that serves)
+        /// The CPUs of the latency request: machine (all), cpu (the workers' alone) or auto (the workers' where that serves)
         latency_request_scope: RequestScope = RequestScope::default() =>
             option("latency-request-scope", "SCOPE", INSTANCES);
 
-        /// Idle states that take longer to leave are forbidden while it is held
+        /// The maximum exit latency of the idle states that the latency request permits
         latency_request_max_exit_us: Option<u32> = None =>
             values_are("0 or more"), unit("us"), zero("all but the shallowest"), unset("measured"),
             option("latency-request-max-exit-us", "US", INSTANCES), example("2");
 
-        /// Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N
+        /// Priority of the workers: auto (before other threads while they use little of the CPU), normal, slice:US, nice:N
         /// or fifo:N (real time)
         priority: Priority = Priority::default() =>
             values_are("`auto`, `normal`, `slice:100` to `slice:100000`, `nice:-20` to `nice:19`, `fifo:1` to `fifo:99`"),
             option("priority", "PRIORITY", INSTANCES);
 
-        /// At a priority that keeps others off the CPU, the share of it that a worker spins at most
+        /// Maximum share of the CPU that a worker spins, at a priority that keeps other threads off
         spin_share_max: u32 = twinpath_worker::thread::guard::SPIN_PERMILLE / 10 =>
             range(1, SPIN_SHARE_MAX), unit("%"), advice("the rest is for others"),
             option("spin-share-max", "PERCENT", INSTANCES);
 
-        /// When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead
+        /// The kernel serves once frames have waited for this time, because a worker is stuck or was stopped
         fail_open_ms: u32 = 100 =>
             range(FAIL_OPEN_MS_MIN, FAIL_OPEN_MS_MAX), unit("ms"), zero("never"),
             option("fail-open-ms", "MS", INSTANCES);

@@ -32,7 +32,7 @@ pub(crate) struct StreamArgs {
     /// Bytes over TCP, to any service that discards them (the default)
     #[arg(long)]
     tcp: bool,
-    /// The service sends: any that sends without being asked, such as chargen; over TCP
+    /// Receive, over TCP, from a service that sends without being asked, such as chargen
     #[arg(long, short = 'R')]
     reverse: bool,
     /// The port, if the target does not name it
@@ -40,29 +40,29 @@ pub(crate) struct StreamArgs {
     port: Option<u16>,
     #[command(flatten)]
     keys: KeyOptions<Bench>,
-    /// Over UDP, send so many bits of payload per second in all; k, M or G behind the number multiply it [default: as
-    /// many as leave]
+    /// Over UDP, bits of payload per second of all streams together; k, M or G after the number multiply it [default:
+    /// as many as possible]
     #[arg(long, short = 'b', value_name = "BITS", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Payload bytes of a datagram, or of a system call over TCP [default: as much as leaves in one packet; 131072]
+    /// Payload bytes of a datagram, or of a system call over TCP [default: those of one packet; 131072]
     #[arg(long, short = 'l', value_name = "BYTES")]
     size: Option<usize>,
     /// Streams, each with a thread and a connection or flow of its own
     #[arg(long, short = 'j', visible_alias = "connections", value_name = "N", default_value_t = 1)]
     threads: u32,
-    /// End after so many seconds
+    /// End after this number of seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
-    /// How many seconds the service may take to answer a question over UDP, and to read what is under way over TCP
+    /// Seconds that the service may take to answer a question over UDP, or to read what is on its way over TCP
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     timeout: f64,
-    /// Over UDP, fail (exit code 1) if a larger share of the datagrams is lost than so many percent [default: any may be]
+    /// Over UDP, fail (exit code 1) if more than this percentage of the datagrams is lost [default: any may be]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     loss_max: Option<f64>,
     /// Show more: every stream by itself, and system calls
     #[arg(long, short = 'x')]
     extended: bool,
-    /// Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine
+    /// Hold a CPU latency request meanwhile: all CPUs of the machine stay in their shallowest idle state
     #[arg(long)]
     latency_request: bool,
     /// Print one JSON object instead of a table

@@ -79,19 +79,12 @@ fn of_instance() -> Vec<Family> {
             &[],
             |report| vec![Row { labels: vec![], value: flag(report.instance.draining.is_some()) }],
         ),
-        counter(
-            "twinpath_reloads",
-            "Times that the configuration was read again, by what came of it.",
-            &["outcome"],
-            |report| {
-                let of = |outcome: &str, count| Row {
-                    labels: vec![outcome.to_owned()],
-                    value: Value::Count(count),
-                };
-                let configuration = report.instance.configuration.iter();
-                configuration.flat_map(|it| [of("done", it.reloads), of("refused", it.refused)]).collect()
-            },
-        ),
+        counter("twinpath_reloads", "Reloads of the configuration, by outcome.", &["outcome"], |report| {
+            let of =
+                |outcome: &str, count| Row { labels: vec![outcome.to_owned()], value: Value::Count(count) };
+            let configuration = report.instance.configuration.iter();
+            configuration.flat_map(|it| [of("done", it.reloads), of("refused", it.refused)]).collect()
+        }),
         gauge(
             "twinpath_standing_by",
             "0 while the instance stands by for another one, 1 while it serves in its place.",
@@ -142,7 +135,7 @@ fn of_interface() -> Vec<Family> {
         }),
         gauge(
             "twinpath_interface_speed_bytes_per_second",
-            "Speed of the link, where the driver tells it.",
+            "Speed of the link, if the driver reports it.",
             &["interface"],
             |report| {
                 let known = report.interfaces.iter().filter_map(|it| Some((it, it.device.speed_mbps?)));
@@ -153,7 +146,7 @@ fn of_interface() -> Vec<Family> {
         ),
         gauge(
             "twinpath_interface_path",
-            "1 for the path that the interface is on, 0 for the others.",
+            "1 for the path of the interface, 0 for the others.",
             &["interface", "path"],
             |report| {
                 each(&report.interfaces, |it| {
@@ -166,7 +159,7 @@ fn of_interface() -> Vec<Family> {
         ),
         gauge(
             "twinpath_interface_foreign_xdp",
-            "1 while an XDP program that is not ours is on the interface.",
+            "1 while a foreign XDP program is on the interface.",
             &["interface"],
             |report| of_interfaces(report, |it| flag(it.device.foreign_xdp.is_some())),
         ),
@@ -189,7 +182,7 @@ fn of_fallback() -> Vec<Family> {
     vec![
         gauge(
             "twinpath_fallback_ratio",
-            "Kernel traffic with a path attached over that without it, as measured at start on a link of its own.",
+            "Kernel traffic with a path attached, divided by that without it, measured at start on a separate link.",
             &["interface", "path", "measure"],
             |report| of_measures(report, |measure| measure.ratio),
         ),
@@ -207,7 +200,7 @@ fn of_fallback() -> Vec<Family> {
         ),
         gauge(
             "twinpath_fallback_program_seconds",
-            "What a program adds to a frame that stays the kernel's, by test runs at start.",
+            "Time that a program adds to a frame for the kernel, by test runs at start.",
             &["interface", "path", "program", "frame"],
             |report| {
                 each(&report.interfaces, |it| {
@@ -231,7 +224,7 @@ fn of_claims() -> Vec<Family> {
     vec![
         counter(
             "twinpath_drops",
-            "Everything dropped or refused, by place and reason; only what has happened.",
+            "Drops and refusals, by place and reason; only those that happened.",
             &["place", "reason"],
             |report| {
                 let labels = |place: &str, reason: &str| vec![place.to_owned(), reason.to_owned()];
@@ -243,7 +236,7 @@ fn of_claims() -> Vec<Family> {
         ),
         counter(
             "twinpath_verdicts",
-            "Frames by what the claims' program decided; only verdicts given.",
+            "Frames by the verdict of the claims' program; only verdicts that happened.",
             &["verdict"],
             |report| {
                 let verdicts = report.rules.verdicts.iter();
@@ -254,7 +247,7 @@ fn of_claims() -> Vec<Family> {
         ),
         gauge(
             "twinpath_claim_fast",
-            "1 while what the service asked for comes by a fast path, 0 by the kernel's.",
+            "1 while the traffic of the claim comes by a fast path, 0 by the kernel's.",
             &["service", "claim"],
             |report| {
                 each(&report.services, |service| {
@@ -267,7 +260,7 @@ fn of_claims() -> Vec<Family> {
         ),
         counter(
             "twinpath_reflex_not_replied",
-            "Requests that the kernel's programs could have replied to and left to a worker, by reason.",
+            "Requests that the kernel's programs left to a worker instead of replying, by reason.",
             &["interface", "reason"],
             |report| {
                 each(&report.interfaces, |interface| {
@@ -285,7 +278,7 @@ fn of_service() -> Vec<Family> {
     vec![
         counter(
             "twinpath_service_replies_not_kept",
-            "Replies that a service wanted to keep and that could not be kept, by reason: they were sent all the same.",
+            "Replies that could not be kept, by reason; they were sent nevertheless.",
             &["service", "reason"],
             |report| {
                 each(&report.services, |service| {
@@ -298,7 +291,7 @@ fn of_service() -> Vec<Family> {
         ),
         counter(
             "twinpath_service_requests_answered",
-            "Requests that the service answered, as it counts them itself: calls of rpc, by what became of them.",
+            "Requests that the service answered, by its own count: calls of rpc, by outcome.",
             &["service", "outcome"],
             |report| {
                 let counting =
@@ -318,13 +311,13 @@ fn of_service() -> Vec<Family> {
         ),
         counter(
             "twinpath_service_own",
-            "What a service counts itself, and the reasons for which it refuses, by names of its own.",
+            "A service's own counters, and its reasons to refuse, by their names.",
             &["service", "metric"],
             |report| own(report, |metric| metric.times.is_none().then_some(Value::Count(metric.count))),
         ),
         histogram(
             "twinpath_service_own_seconds",
-            "Times that a service measures itself, by names of its own.",
+            "Times that a service measures, by their names.",
             &["service", "metric"],
             |report| own(report, |metric| metric.times.as_ref().map(times)),
         ),
@@ -335,7 +328,7 @@ fn of_worker() -> Vec<Family> {
     vec![
         gauge(
             "twinpath_worker_mode",
-            "1 for the mode that the worker is in, 0 for the others.",
+            "1 for the mode of the worker, 0 for the others.",
             &["worker", "mode"],
             |report| {
                 each(&report.workers, |worker| {

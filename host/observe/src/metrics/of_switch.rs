@@ -30,7 +30,7 @@ fn of_port() -> Vec<Family> {
         ),
         gauge(
             "twinpath_switch_port_blocked",
-            "1 while the port is blocked, as it is in a loop with another.",
+            "1 while the port is blocked because it is in a loop with another.",
             &["port"],
             |report| of_ports(report, |port| port.blocked_for.is_some()),
         ),
@@ -41,13 +41,13 @@ fn of_openflow() -> Vec<Family> {
     vec![
         gauge(
             "twinpath_openflow_standalone",
-            "1 while frames go by learned addresses, as no controller is connected.",
+            "1 while frames go by learned addresses because no controller is connected.",
             &[],
             |report| of_the_openflow(report, |openflow| (openflow.forwarding == "addresses").into()),
         ),
         gauge(
             "twinpath_openflow_workers_late",
-            "Workers that do not take changes of the tables.",
+            "Workers that are late with changes of the tables.",
             &[],
             |report| of_the_openflow(report, |openflow| openflow.waiting_for.len() as u64),
         ),

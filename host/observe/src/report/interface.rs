@@ -112,7 +112,7 @@ counts! {
     } and {
         /// Valid entries.
         entries: u64;
-        /// Kept replies that were valid and made room for others.
+        /// Valid kept replies that made room for others.
         evictions: u64 => counter("twinpath_kept_replies_displaced");
     }
 }

@@ -27,15 +27,15 @@ counts! {
         /// Workers that have not taken a version for over a second: changes continue without them.
         pub waiting_for: Vec<u32>,
     } and {
-        /// Controllers that are connected to a switch.
+        /// Controllers connected to a switch.
         connected: u64 => gauge("twinpath_openflow_controllers");
         /// Groups of a switch.
         groups: u64 => gauge("twinpath_openflow_groups");
         /// Meters of a switch.
         meters: u64 => gauge("twinpath_openflow_meters");
-        /// Frames that workers had for controllers.
+        /// Frames from workers for controllers.
         packet_ins: u64 => counter("twinpath_openflow_packet_ins");
-        /// Frames of controllers that were sent.
+        /// Frames sent for controllers.
         packet_outs: u64 => counter("twinpath_openflow_packet_outs");
     }
 }
@@ -51,7 +51,7 @@ counts! {
         flows: u64 => gauge("twinpath_openflow_flows");
         /// Packets looked up in a table.
         lookups: u64 => counter("twinpath_openflow_lookups");
-        /// Packets that a flow of a table took.
+        /// Packets that matched a flow of a table.
         matched: u64 => counter("twinpath_openflow_matched");
     }
 }

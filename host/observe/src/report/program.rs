@@ -15,7 +15,7 @@ counts! {
         /// The addresses that its sockets with a lease are bound to.
         pub sockets: Vec<String>,
     } and {
-        /// Frames that were put into the rings of a program.
+        /// Frames put into the rings of a program.
         by_ring: u64 => counter("twinpath_program_frames"), column("by the ring");
     }
 }

@@ -46,7 +46,7 @@ counts! {
         /// How many replies were not kept, by reason.
         pub not_kept: Vec<Count>,
     } and {
-        /// Replies that a service keeps for the kernel's programs, and that are valid.
+        /// Valid replies that a service keeps for the kernel's programs.
         entries: u64 => gauge("twinpath_service_kept_replies");
     }
 }

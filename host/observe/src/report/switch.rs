@@ -79,7 +79,7 @@ counts! {
     }
 }
 
-const FRAMES: &str = "Frames of the port, by direction, with those that the kernel forwards.";
+const FRAMES: &str = "Frames of the port, by direction, including those that the kernel forwards.";
 const BYTES: &str = "Bytes of the port from the Ethernet header, by direction.";
 const BY_KERNEL: &str = "Frames of the port that the kernel forwarded, without a worker, by direction.";
 

@@ -44,7 +44,7 @@ counts! {
         kernel_requests: u64 => column("kernel requests");
         /// Replies that left through kernel sockets.
         kernel_replies: u64 => column("kernel replies");
-        /// Times the kernel stopped claiming for it, as it was stuck.
+        /// Times that its claims were withdrawn because it was stuck.
         times_stuck: u64 => counter("twinpath_worker_times_stuck");
         /// Frames of its pool.
         pool_frames: u32 => gauge("twinpath_worker_pool_frames");
