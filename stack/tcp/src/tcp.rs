@@ -14,7 +14,7 @@ use crate::buffer::Pool;
 use crate::config::{Config, Options};
 use crate::connection::{Connection, Events, Fresh, Handshake, OpenedBy, Reply, Shared, State};
 use crate::counters::Counters;
-use crate::info::Info;
+use crate::info::{Info, TcpState};
 use crate::record::{self, HalfOpen, InTimeWait, TimeWait};
 use crate::segment::{Segment, Sink, Tuple};
 use crate::seq::Seq;
@@ -278,6 +278,34 @@ impl Tcp {
     /// Takes the next connection whose handshake is complete.
     pub fn accept(&mut self, listener: ListenerId) -> Option<ConnectionId> {
         self.listeners.get_mut(listener.0 as usize)?.as_mut()?.ready.pop_front()
+    }
+
+    /// How many connections can be accepted.
+    #[must_use]
+    pub fn acceptable(&self, listener: ListenerId) -> usize {
+        self.listeners
+            .get(listener.0 as usize)
+            .and_then(Option::as_ref)
+            .map_or(0, |listener| listener.ready.len())
+    }
+
+    /// Shows every connection: also the half-open ones, and those in TIME_WAIT.
+    pub fn for_each(&self, mut show: impl FnMut(&Tuple, TcpState)) {
+        for connection in self.slots.iter().filter_map(|slot| slot.connection.as_deref()) {
+            // What has ended, and is only read, is no connection any more.
+            if connection.opened_by != OpenedBy::Detached {
+                show(&connection.tuple, connection.tcp_state());
+            }
+        }
+        self.half_open.entries.iter().flatten().for_each(|(tuple, _)| show(tuple, TcpState::SynRecv));
+        self.time_wait.entries.iter().flatten().for_each(|(tuple, _)| show(tuple, TcpState::TimeWait));
+    }
+
+    /// Forgets all connections in TIME_WAIT.
+    pub fn forget_time_wait(&mut self) {
+        for index in 0..self.time_wait.entries.len() as u32 {
+            self.end_time_wait(index);
+        }
     }
 
     /// Opens a connection.
@@ -764,7 +792,7 @@ impl Tcp {
         let options = options.map(|listener| listener.options).unwrap_or_default();
         let window = options.receive_buffer.unwrap_or(self.shared.config.receive_initial).min(65_535);
         let old = record.is_old(segment) && !segment.has(Flags::RST);
-        let acceptable = !segment.end().before(next) && !segment.seq.after(next + window);
+        let acceptable = !segment.end().before(next) && segment.seq.before(next + window.max(1));
         if old || !acceptable {
             self.shared.counters.out_of_window += 1;
             if !segment.has(Flags::RST) && self.shared.may_challenge(now) {

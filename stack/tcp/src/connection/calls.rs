@@ -301,6 +301,21 @@ impl Connection {
         !seq.before(self.snd_una) && seq.before(self.snd_nxt)
     }
 
+    /// The state, by Linux's name.
+    pub(crate) const fn tcp_state(&self) -> TcpState {
+        match self.state {
+            State::SynSent => TcpState::SynSent,
+            State::SynReceived => TcpState::SynRecv,
+            State::Established => TcpState::Established,
+            State::FinWait1 => TcpState::FinWait1,
+            State::FinWait2 => TcpState::FinWait2,
+            State::CloseWait => TcpState::CloseWait,
+            State::Closing => TcpState::Closing,
+            State::LastAck => TcpState::LastAck,
+            State::Closed => TcpState::Close,
+        }
+    }
+
     /// What operators and suites ask for.
     pub(crate) fn info(&self, now: Instant, shared: &Shared) -> Info {
         let totals = &self.totals;
@@ -309,17 +324,7 @@ impl Connection {
             busy,
             receiver_limited,
             buffer_limited,
-            state: match self.state {
-                State::SynSent => TcpState::SynSent,
-                State::SynReceived => TcpState::SynRecv,
-                State::Established => TcpState::Established,
-                State::FinWait1 => TcpState::FinWait1,
-                State::FinWait2 => TcpState::FinWait2,
-                State::CloseWait => TcpState::CloseWait,
-                State::Closing => TcpState::Closing,
-                State::LastAck => TcpState::LastAck,
-                State::Closed => TcpState::Close,
-            },
+            state: self.tcp_state(),
             network: self.network,
             ended: self.ended,
             has_timestamps: self.is(flag::TIMESTAMPS),
