@@ -154,6 +154,17 @@ impl Config {
     }
 }
 
+/// How long acknowledgements of data in order wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acks {
+    /// As Linux does it: none while a connection is new or data goes one way, then until more than one full-sized
+    /// segment has come.
+    #[default]
+    Adaptive,
+    /// As BSD does it: until a second segment has come, of any size.
+    EverySecond,
+}
+
 /// What a program sets on a connection, or on a listener for the connections that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -163,6 +174,8 @@ pub struct Options {
     pub cork: bool,
     /// Acknowledge at once.
     pub quick_ack: bool,
+    /// Otherwise: which acknowledgements wait, for [`Config::delayed_ack`] at most (RFC 9293 section 3.8.6.3).
+    pub acks: Acks,
     /// Idle time until the first keepalive probe; [`Duration::MAX`]: none is sent.
     pub keepalive: Duration,
     /// Time between keepalive probes.
@@ -193,6 +206,7 @@ impl Default for Options {
             no_delay: false,
             cork: false,
             quick_ack: false,
+            acks: Acks::Adaptive,
             keepalive: Duration::MAX,
             keepalive_interval: Duration::from_secs(75),
             keepalive_count: 9,

@@ -28,7 +28,7 @@ mod seq;
 mod stream;
 mod tcp;
 
-pub use config::{Config, CongestionKind, Ecn, Options};
+pub use config::{Acks, Config, CongestionKind, Ecn, Options};
 pub use connection::{Ended, Events, Network, State};
 pub use counters::Counters;
 pub use info::{Info, TcpState};

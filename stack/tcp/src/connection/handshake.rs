@@ -270,7 +270,8 @@ impl Connection {
         self.window_used_end = self.snd_una;
         self.rcv_mss = self.mss.min(self.rcv_mss).max(MSS_DEFAULT[0].min(self.mss));
         let quick = self.rcv_wnd / (2 * u32::from(self.rcv_mss).max(1));
-        self.quick = quick.clamp(2, QUICK_MAX) as u8;
+        self.quick = 0;
+        self.quicken(quick.clamp(2, QUICK_MAX) as u8);
         (self.last_received, self.last_sent) = (now, now);
         (self.retries, self.backoff) = (0, 0);
         (self.timer, self.timer_at) = (Timer::None, Instant::NEVER);

@@ -238,7 +238,8 @@ impl Connection {
         if fin {
             flags |= sent::FIN;
         }
-        if last && len > 0 {
+        // What leaves as one goes up as one: whoever glues segments together ends with this one, as Linux has it.
+        if last && len > 0 || len > mss {
             flags |= sent::PUSH;
         }
         let record = Sent {

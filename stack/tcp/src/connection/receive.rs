@@ -4,6 +4,7 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::Flags;
 
 use super::{Connection, Ended, Events, Handshake, Shared, State, Timer, flag};
+use crate::config::{Acks, Ecn};
 use crate::segment::Segment;
 use crate::seq::Seq;
 
@@ -80,14 +81,15 @@ impl Connection {
             return Reply::None;
         }
         let mut handshake = Handshake::offered(self.iss, segment, &self.tuple, &shared.config);
-        // The answer to our request is ECE without CWR (RFC 3168 section 6.1.1).
+        // The answer to our request is ECE without CWR; a peer that opens at the same time asks by both
+        // (RFC 3168 section 6.1.1).
         let answer = segment.flags.0 & (Flags::ECE | Flags::CWR);
-        handshake.ecn = self.is(flag::ECN) && answer == Flags::ECE && acks;
-        let asked = self.is(flag::ECN);
+        handshake.ecn = if acks {
+            self.is(flag::ECN) && answer == Flags::ECE
+        } else {
+            shared.config.ecn != Ecn::Off && answer == Flags::ECE | Flags::CWR
+        };
         self.agree(&handshake, &shared.config, now);
-        if asked && !acks {
-            self.set(flag::ECN);
-        }
         if !acks {
             // Both open at once: SYN-ACK is sent until ours is acknowledged.
             self.state = State::SynReceived;
@@ -168,14 +170,12 @@ impl Connection {
             shared.counters.out_of_window += 1;
             if !segment.has(Flags::RST) {
                 self.refuse(now, segment, shared);
-            } else if self.is_reset_of_fin(segment) {
-                self.reset(shared);
             }
             return false;
         }
         if segment.has(Flags::RST) {
             let last = self.reassembly.end().filter(|_| self.is(flag::SACK));
-            if segment.seq == self.rcv_nxt || self.is_reset_of_fin(segment) || Some(segment.seq) == last {
+            if segment.seq == self.rcv_nxt || Some(segment.seq) == last {
                 self.reset(shared);
             } else {
                 self.challenge(now, shared);
@@ -195,12 +195,6 @@ impl Connection {
             && segment.has(Flags::ACK)
             && segment.seq + 1 == self.rcv_nxt
             && segment.ack == self.iss + 1
-    }
-
-    /// A peer that has sent FIN may reset with the number before it (Linux's `tcp_reset_check`).
-    fn is_reset_of_fin(&self, segment: &Segment<'_>) -> bool {
-        segment.seq + 1 == self.rcv_nxt
-            && matches!(self.state, State::CloseWait | State::LastAck | State::Closing)
     }
 
     /// PAWS (RFC 7323 section 5.3, R1). A segment without the option is refused, too, but for RST (section 3.2).
@@ -294,7 +288,7 @@ impl Connection {
         if segment.congestion {
             if !self.is(flag::ECHO_CONGESTION) {
                 self.set(flag::ECHO_CONGESTION);
-                self.quick = self.quick.max(2);
+                self.quicken(2);
                 self.set(flag::ACK_NOW);
             }
             self.totals.delivered_ce += 1;
@@ -462,7 +456,7 @@ impl Connection {
     /// The peer asks, or has lost its state: it wants to know what has arrived.
     #[cold]
     fn answer_at_once(&mut self) {
-        self.quick = self.quick.max(2);
+        self.quicken(2);
         self.clear(flag::INTERACTIVE);
         self.set(flag::ACK_NOW);
     }
@@ -499,7 +493,9 @@ impl Connection {
             return;
         }
         let pending = self.rcv_nxt - self.rcv_wup;
+        let is_second = self.options.acks == Acks::EverySecond && self.is(flag::ACK_LATER);
         if pending > u32::from(self.rcv_mss)
+            || is_second
             || self.quick > 0 && !self.is(flag::INTERACTIVE)
             || !self.reassembly.is_empty()
             || self.options.quick_ack
@@ -508,6 +504,13 @@ impl Connection {
             return;
         }
         self.set(flag::ACK_LATER);
+    }
+
+    /// The next acknowledgements do not wait.
+    pub(super) fn quicken(&mut self, count: u8) {
+        if self.options.acks == Acks::Adaptive {
+            self.quick = self.quick.max(count);
+        }
     }
 
     /// The acknowledgement that waits is sent when this time has come.

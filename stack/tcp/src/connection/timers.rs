@@ -72,7 +72,7 @@ impl Connection {
         self.retries = self.retries.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
         self.timer = Timer::Retransmit;
-        self.timer_at = after(now, self.backed_off_us(shared));
+        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
         self.clear(flag::REARM);
     }
 
@@ -130,7 +130,7 @@ impl Connection {
         self.backoff = self.backoff.saturating_add(1);
         self.set(flag::PERSIST);
         self.timer = Timer::Persist;
-        self.timer_at = after(now, self.backed_off_us(shared));
+        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
     }
 
     /// RFC 9293 section 3.8.4.
@@ -182,6 +182,14 @@ impl Connection {
         (u64::from(self.rtt.rto_us()) << self.backoff.min(16)).min(shared.rto_max_us)
     }
 
+    /// A time-out at `at`, or when the program's time is over (RFC 5482).
+    fn before_giving_up(&self, at: Instant) -> Instant {
+        match self.options.user_timeout {
+            Duration::MAX => at,
+            limit => at.min(self.stalled_since + limit),
+        }
+    }
+
     /// Sets the timer after something was sent or acknowledged: a probe if one makes sense, else the retransmission,
     /// else a probe of the window.
     pub(super) fn rearm(&mut self, now: Instant, shared: &Shared) {
@@ -191,7 +199,7 @@ impl Connection {
         }
         if matches!(self.state, State::SynSent | State::SynReceived) {
             self.timer = Timer::Retransmit;
-            self.timer_at = after(now, self.backed_off_us(shared));
+            self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
             return;
         }
         if self.flight.is_empty() {
