@@ -164,6 +164,12 @@ impl Buffer {
         self.len -= count;
     }
 
+    /// Removes all bytes, and keeps the memory.
+    #[inline]
+    pub(crate) const fn clear(&mut self) {
+        (self.head, self.len) = (0, 0);
+    }
+
     /// Gives its memory back, with the bytes.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {

@@ -174,6 +174,9 @@ pub struct Tcp {
     pending: VecDeque<u32>,
     unknown: Unknown,
     secret: [u64; 2],
+    /// Whether `fast.rs` is used: a test compares it with the general way.
+    #[cfg(test)]
+    straight: bool,
 }
 
 impl Tcp {
@@ -206,6 +209,8 @@ impl Tcp {
             pending: VecDeque::new(),
             unknown,
             secret,
+            #[cfg(test)]
+            straight: true,
         }
     }
 
@@ -527,6 +532,8 @@ impl Tcp {
         let slot = &mut self.slots[index as usize];
         let id = ConnectionId { index, generation: slot.generation };
         let Some(connection) = slot.connection.as_deref_mut() else { return Verdict::LeftToKernel };
+        #[cfg(test)]
+        connection.go_straight(self.straight);
         if connection.take_in_order(now, segment) {
             let fresh = Fresh { start: 0, len: segment.payload.len(), fin: false };
             deliver(now, id, connection, &mut self.shared, segment, fresh, host);
@@ -1001,3 +1008,6 @@ fn deliver(
 fn takes(any: IpAddr, local: IpAddr) -> bool {
     any.is_ipv6() || local.is_ipv4()
 }
+
+#[cfg(test)]
+mod tests;

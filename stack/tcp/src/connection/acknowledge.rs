@@ -156,9 +156,6 @@ impl Connection {
         self.stalled_since = now;
         self.set(flag::REARM);
         self.tell_room(shared);
-        if self.send.is_empty() {
-            self.note_limit(now, false);
-        }
         if fin_acked {
             self.fin_acknowledged(now, shared);
         }
@@ -325,7 +322,18 @@ impl Connection {
             next: self.snd_nxt.0,
             is_limited: self.is_window_limited(),
         };
+        self.end_skipping(now);
         self.congestion.on_ack(&mut self.window, &acked);
+    }
+
+    /// Congestion control was not told of acknowledgements while the program limited what was sent: as if that had been
+    /// a pause.
+    #[inline]
+    pub(super) fn end_skipping(&mut self, now: Instant) {
+        if self.is(flag::SKIPPED) {
+            self.clear(flag::SKIPPED);
+            self.congestion.on_idle_end(now, twinpath_time::Duration::MAX);
+        }
     }
 
     /// Whether the congestion window limits what is sent (RFC 7661; Linux's `tcp_is_cwnd_limited`): in slow start,

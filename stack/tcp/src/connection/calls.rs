@@ -104,7 +104,12 @@ impl Connection {
     /// A window that has opened far enough is announced (RFC 9293 section 3.8.6.2.2), and so is a small segment that
     /// the program has read without answering, as Linux does it.
     fn answer_reading(&mut self, count: usize) {
-        if count == 0 || self.is(flag::ACK_NOW) || matches!(self.state, State::Closed | State::SynSent) {
+        // What was written takes the acknowledgement along.
+        if count == 0
+            || self.is(flag::ACK_NOW)
+            || self.unsent() > 0
+            || matches!(self.state, State::Closed | State::SynSent)
+        {
             return;
         }
         if self.is(flag::ACK_LATER) {
@@ -226,6 +231,17 @@ impl Connection {
         self.drop_buffers(shared);
     }
 
+    /// Copies into the flags what each segment asks for.
+    pub(super) fn copy_options(&mut self) {
+        self.clear(flag::CORKED | flag::QUICK_ACK);
+        if self.options.cork {
+            self.set(flag::CORKED);
+        }
+        if self.options.quick_ack {
+            self.set(flag::QUICK_ACK);
+        }
+    }
+
     /// Changes what the program has set.
     pub(crate) fn set_options(&mut self, now: Instant, options: Options, shared: &Shared) {
         let before = core::mem::replace(&mut *self.options, options);
@@ -248,6 +264,7 @@ impl Connection {
             };
             self.keepalive_probes = 0;
         }
+        self.copy_options();
         if options.quick_ack && self.is(flag::ACK_LATER) {
             self.set(flag::ACK_NOW);
         }

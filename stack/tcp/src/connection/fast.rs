@@ -30,6 +30,7 @@ const UNUSUAL_OUT: u32 = flag::ECN
     | flag::PROBE_DUE
     | flag::PERSIST
     | flag::KEEPALIVE_DUE
+    | flag::CORKED
     | flag::SYN_DUE;
 
 impl Connection {
@@ -37,6 +38,10 @@ impl Connection {
     /// nothing of what is in flight. False: it is left to [`Self::segment`].
     #[inline]
     pub(crate) fn take_in_order(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
+        #[cfg(test)]
+        if !self.straight {
+            return false;
+        }
         let len = segment.payload.len() as u32;
         let usual = segment.flags.0 & !Flags::PSH == Flags::ACK
             && segment.seq == self.rcv_nxt
@@ -68,6 +73,12 @@ impl Connection {
         true
     }
 
+    /// Whether the functions here are used at all.
+    #[cfg(test)]
+    pub(crate) const fn go_straight(&mut self, straight: bool) {
+        self.straight = straight;
+    }
+
     /// Timestamps are there if they were agreed on, and not older than the last.
     #[inline]
     fn are_stamps_usual(&self, segment: &Segment<'_>) -> bool {
@@ -90,7 +101,11 @@ impl Connection {
             let Some(record) = self.flight.only().filter(|record| record.end == segment.ack) else {
                 return false;
             };
-            if record.flags & !sent::PUSH != 0 || self.probe_end.is_some() || self.dupacks > 0 {
+            if self.unsent() > 0
+                || record.flags & !sent::PUSH != 0
+                || self.probe_end.is_some()
+                || self.dupacks > 0
+            {
                 return false;
             }
             self.take_record(now, segment.ack, &record);
@@ -109,13 +124,18 @@ impl Connection {
         self.set(flag::RACK_ADVANCED | flag::REARM);
         self.flight.remove_only();
         let bytes = ack - self.snd_una;
-        self.send.discard(bytes as usize);
+        self.send.clear();
         self.snd_una = ack;
         self.rtt.sample(now, rtt_us, self.snd_una.0, self.snd_nxt.0);
         self.totals.bytes_acked += u64::from(bytes);
         self.totals.delivered = self.totals.delivered.wrapping_add(record.count);
         (self.retries, self.backoff) = (0, 0);
         self.stalled_since = now;
+        if !self.is_window_limited() {
+            self.set(flag::SKIPPED);
+            return;
+        }
+        self.end_skipping(now);
         let acked = Acked {
             now,
             segments: record.count,
@@ -125,7 +145,7 @@ impl Connection {
             in_flight: record.count,
             una: self.snd_una.0,
             next: self.snd_nxt.0,
-            is_limited: self.is_window_limited(),
+            is_limited: true,
         };
         self.congestion.on_ack(&mut self.window, &acked);
     }
@@ -139,6 +159,10 @@ impl Connection {
         shared: &mut Shared,
         sink: &mut impl Sink,
     ) -> Option<bool> {
+        #[cfg(test)]
+        if !self.straight {
+            return None;
+        }
         let len = self.unsent();
         let usual = len.wrapping_sub(1) < u32::from(self.mss)
             && len <= self.snd_wnd
@@ -147,7 +171,6 @@ impl Connection {
             && self.flags & UNUSUAL_OUT == 0
             && self.flight.is_empty()
             && self.window.cwnd > 0
-            && !self.options.cork
             && self.duplicate.is_none()
             && self.reassembly.is_empty()
             && now.nanos_since(self.last_sent) <= u64::from(self.rtt.rto_us()) * 1000;

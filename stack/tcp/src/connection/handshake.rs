@@ -89,6 +89,7 @@ impl Connection {
         let mut connection = Self::new(tuple, iss, ts_offset, options, now, config);
         connection.set(flag::SYN_DUE);
         connection.snd_nxt = iss;
+        connection.copy_options();
         connection
     }
 
@@ -104,6 +105,7 @@ impl Connection {
     ) -> Self {
         let mut connection = Self::new(tuple, handshake.iss, ts_offset, options, now, &shared.config);
         connection.opened_by = OpenedBy::Peer(listener);
+        connection.copy_options();
         connection.state = State::Established;
         connection.agree(handshake, &shared.config, now);
         connection.snd_nxt = handshake.iss + 1;
@@ -195,6 +197,8 @@ impl Connection {
             totals: Totals::default(),
             soft_error: None,
             listed: false,
+            #[cfg(test)]
+            straight: true,
         }
     }
 

@@ -122,6 +122,11 @@ mod flag {
     pub(super) const SEND_RESET: u32 = 1 << 19;
     /// The program waits for room to write.
     pub(super) const WANTS_ROOM: u32 = 1 << 20;
+    /// Acknowledgements that congestion control was not told of, as the program limits what is sent.
+    pub(super) const SKIPPED: u32 = 1 << 21;
+    /// What the program has set: a cork, and acknowledgements at once.
+    pub(super) const CORKED: u32 = 1 << 23;
+    pub(super) const QUICK_ACK: u32 = 1 << 31;
     /// Cork's time has passed: what waits is sent once.
     pub(super) const UNCORK: u32 = 1 << 22;
     /// The retransmission timer is to be set anew once the output is done.
@@ -377,6 +382,8 @@ pub(crate) struct Connection {
     pub(crate) totals: Totals,
     soft_error: Option<Ended>,
     listed: bool,
+    #[cfg(test)]
+    straight: bool,
 }
 
 /// Counts of a connection since it began.

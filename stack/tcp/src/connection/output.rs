@@ -32,7 +32,7 @@ impl Connection {
         }
         if self.send.is_empty() {
             // The last byte was acknowledged, or room was lent and nothing written.
-            self.rest(shared);
+            self.rest(now, shared);
         }
         if self.is(flag::ACK_LATER) {
             self.delay_ack(now, shared);
@@ -69,7 +69,8 @@ impl Connection {
 
     /// Gives back what a connection needs only while something is to be sent.
     #[inline]
-    fn rest(&mut self, shared: &mut Shared) {
+    fn rest(&mut self, now: Instant, shared: &mut Shared) {
+        self.note_limit(now, false);
         if self.send.memory() > 0 {
             self.send.release(&mut shared.pool);
         }
@@ -169,7 +170,7 @@ impl Connection {
         if fin || self.is(flag::UNCORK) {
             return false;
         }
-        if self.options.cork {
+        if self.is(flag::CORKED) {
             if self.cork_at == Instant::NEVER {
                 self.cork_at = now + CORK_TIME;
             }

@@ -498,7 +498,7 @@ impl Connection {
             || is_second
             || self.quick > 0 && !self.is(flag::INTERACTIVE)
             || !self.reassembly.is_empty()
-            || self.options.quick_ack
+            || self.is(flag::QUICK_ACK)
         {
             self.set(flag::ACK_NOW);
             return;
