@@ -2,7 +2,7 @@
 
 use twinpath_time::Duration;
 
-use crate::connection::{Ended, Network};
+use crate::state::{Ended, Network};
 
 /// The states with Linux's numbers (include/net/tcp_states.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,13 @@
 //! hosts this one.
 
 mod buffer;
+mod clock;
 mod config;
 pub mod congestion;
 mod connection;
 mod counters;
 mod flight;
+mod handshake;
 mod info;
 mod prr;
 mod reassembly;
@@ -25,14 +27,15 @@ mod record;
 mod rtt;
 mod segment;
 mod seq;
+mod state;
 mod stream;
 mod tcp;
 
 pub use config::{Acks, Config, CongestionKind, Ecn, Options};
-pub use connection::{Ended, Events, Network, State};
 pub use counters::Counters;
 pub use info::{Info, TcpState};
 pub use segment::{Outgoing, Segment, Sink, Tuple};
 pub use seq::Seq;
+pub use state::{Ended, Events, Network, State};
 pub use stream::Stream;
 pub use tcp::{ConnectError, ConnectionId, Host, IcmpError, Later, ListenerId, Tcp, Unknown, Verdict};

@@ -4,7 +4,7 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
 
 use crate::config::{Config, Ecn};
-use crate::connection::Handshake;
+use crate::handshake::Handshake;
 use crate::segment::{Outgoing, Segment, Sink, Tuple};
 use crate::seq::Seq;
 

@@ -12,12 +12,14 @@ use twinpath_wire::tcp::Flags;
 
 use crate::buffer::Pool;
 use crate::config::{Config, Options};
-use crate::connection::{Connection, Events, Fresh, Handshake, OpenedBy, Reply, Shared, State};
+use crate::connection::{Connection, Fresh, Reply, Shared};
 use crate::counters::Counters;
+use crate::handshake::{Handshake, OpenedBy};
 use crate::info::{Info, TcpState};
 use crate::record::{self, HalfOpen, InTimeWait, TimeWait};
 use crate::segment::{Segment, Sink, Tuple};
 use crate::seq::Seq;
+use crate::state::{Events, State};
 use crate::stream::Stream;
 
 /// A connection's name: not used again for another one.

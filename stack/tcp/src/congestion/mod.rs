@@ -2,6 +2,8 @@
 
 use twinpath_time::{Duration, Instant};
 
+use crate::config::CongestionKind;
+
 pub mod cubic;
 pub mod hystart;
 pub mod new_reno;
@@ -116,6 +118,19 @@ pub enum Congestion {
     NewReno(NewReno),
     /// RFC 9438.
     Cubic(Cubic),
+}
+
+impl Congestion {
+    /// Congestion control of a kind, for a new connection.
+    #[must_use]
+    pub const fn new(kind: CongestionKind) -> Self {
+        match kind {
+            // Peers acknowledge a super-segment as a whole: a limit of 8 segments per acknowledgement (RFC 9406 section
+            // 4.2) would make slow start slower than the kernel's.
+            CongestionKind::Cubic => Self::Cubic(Cubic::new(hystart::PACED)),
+            CongestionKind::NewReno => Self::NewReno(NewReno::new()),
+        }
+    }
 }
 
 /// Calls the same method of whichever algorithm it is.

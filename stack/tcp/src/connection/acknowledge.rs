@@ -4,8 +4,10 @@ use twinpath_time::Instant;
 use twinpath_wire::tcp::Flags;
 
 use super::{Connection, Events, Network, Shared, State, Timer, flag};
+use crate::clock::micros;
 use crate::congestion::{Acked, Control};
 use crate::flight::{Delivered, Newest};
+use crate::handshake::OpenedBy;
 use crate::segment::Segment;
 use crate::seq::Seq;
 
@@ -188,7 +190,7 @@ impl Connection {
             }
             State::Closing => self.finish_both(now, shared),
             State::LastAck => {
-                self.opened_by = super::OpenedBy::Detached;
+                self.opened_by = OpenedBy::Detached;
                 self.end(super::Ended::Finished, shared);
             }
             _ => {}
@@ -375,12 +377,6 @@ impl Connection {
         };
         self.rtt.sample(now, rtt_us, self.snd_una.0, self.snd_nxt.0);
     }
-}
-
-/// The time from `at` to `now`, us; at least 1, as it was not at once.
-#[inline(always)]
-pub(super) fn micros(now: Instant, at: Instant) -> u32 {
-    u32::try_from(now.nanos_since(at) / 1000).unwrap_or(u32::MAX).max(1)
 }
 
 /// RFC 8985 section 6.2, step 2: the segment that was sent last among the delivered ones. A retransmission that was

@@ -2,13 +2,10 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::{Connection, Ended, Network, Shared, State, flag};
+use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Shared, State, flag};
 use crate::config::Options;
+use crate::congestion::Congestion;
 use crate::info::{Info, TcpState};
-
-/// Room that is lent at first, and at most, bytes.
-pub(super) const ROOM_MIN: u32 = 4096;
-const ROOM_MAX: u32 = 256 << 10;
 
 impl Connection {
     /// Whether the program may write.
@@ -269,7 +266,7 @@ impl Connection {
             self.set(flag::ACK_NOW);
         }
         if before.congestion != options.congestion {
-            self.congestion = super::handshake::congestion(self.kind(&shared.config));
+            self.congestion = Congestion::new(self.kind(&shared.config));
         }
         if before.mss != options.mss {
             self.fit_segments(&shared.config);

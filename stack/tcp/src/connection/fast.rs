@@ -6,9 +6,8 @@
 use twinpath_time::Instant;
 use twinpath_wire::tcp::{Flags, OPTIONS_LEN_MAX, Timestamps, Writer};
 
-use super::acknowledge::micros;
-use super::timers::after;
 use super::{Connection, Network, Shared, State, Timer, flag};
+use crate::clock::{after, micros};
 use crate::congestion::{Acked, Control as _};
 use crate::flight::{Sent, flag as sent};
 use crate::segment::{Outgoing, Segment, Sink};

@@ -1,79 +1,25 @@
 //! How a connection begins.
 
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::Flags;
 
 use super::{Connection, Events, Limited, Network, Rack, Shared, State, Timer, Totals, Tuning, Undo, flag};
 use crate::buffer::Buffer;
-use crate::config::{Config, CongestionKind, Ecn, Options};
-use crate::congestion::{Congestion, Cubic, NewReno, Window, hystart};
+use crate::clock::micros;
+use crate::config::{Config, Options};
+use crate::congestion::{Congestion, Window};
 use crate::flight::Flight;
+use crate::handshake::{Handshake, MSS_DEFAULT, MSS_MIN, OpenedBy};
 use crate::prr::Prr;
 use crate::reassembly::Reassembly;
 use crate::rtt::Rtt;
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
 
-/// A payload that every host takes (RFC 9293 section 3.7.1), by address family.
-const MSS_DEFAULT: [u16; 2] = [536, 1220];
-
-/// The smallest payload of a segment that is believed: less would make this host send many small segments (Linux's
-/// `TCP_MIN_SND_MSS`, include/net/tcp.h, without options).
-const MSS_MIN: u16 = 48;
-
 /// Bytes of the timestamps option with its padding.
 pub(super) const TIMESTAMPS_LEN: u16 = 12;
 
 /// The longest idle acknowledgements that are sent at once when a connection is new (Linux's `TCP_MAX_QUICKACKS`).
 const QUICK_MAX: u32 = 16;
-
-/// Who has opened a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpenedBy {
-    /// This host.
-    Us,
-    /// A peer, at the listener of this number.
-    Peer(u32),
-    /// Its tuple belongs to a record, or to nobody, by now.
-    Detached,
-}
-
-/// What both ends have agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handshake {
-    pub(crate) iss: Seq,
-    pub(crate) irs: Seq,
-    pub(crate) peer_mss: u16,
-    /// The window of the peer's SYN.
-    pub(crate) window: u16,
-    /// The shift of the peer's windows, if both scale.
-    pub(crate) scale: Option<u8>,
-    pub(crate) sack: bool,
-    /// The peer's clock, if both send timestamps.
-    pub(crate) timestamps: Option<u32>,
-    pub(crate) ecn: bool,
-}
-
-impl Handshake {
-    /// What a peer's SYN offers, as far as this host takes it.
-    pub(crate) fn offered(iss: Seq, syn: &Segment<'_>, tuple: &Tuple, config: &Config) -> Self {
-        let options = &syn.options;
-        let default = MSS_DEFAULT[usize::from(!tuple.is_ipv4())];
-        // RFC 3168 section 6.1.1. A SYN with AE as well asks for accurate notification; the answer to both is ECE
-        // without CWR and AE (RFC 9768 section 3.1.2).
-        let asks = syn.flags.0 & (Flags::ECE | Flags::CWR) == Flags::ECE | Flags::CWR;
-        Self {
-            iss,
-            irs: syn.seq,
-            peer_mss: options.mss.filter(|mss| *mss > 0).unwrap_or(default).max(MSS_MIN),
-            window: syn.window,
-            scale: options.scale.filter(|_| config.window_scale),
-            sack: options.sack_permitted && config.sack,
-            timestamps: options.timestamps.filter(|_| config.timestamps).map(|times| times.value),
-            ecn: asks && config.ecn != Ecn::Off && !syn.congestion,
-        }
-    }
-}
 
 impl Connection {
     /// A connection that sends a SYN.
@@ -154,7 +100,7 @@ impl Connection {
             receive: Buffer::default(),
             tuple,
             rtt: Rtt::new(rto_min_us),
-            congestion: congestion(kind),
+            congestion: Congestion::new(kind),
             prr: Prr::enter(config.initial_window, Window::INFINITE),
             rack: Rack { at: Instant::ZERO, end: iss, rtt_us: 0, round: iss, steps: 1, persist: 0 },
             undo: Undo::default(),
@@ -172,7 +118,7 @@ impl Connection {
             iss,
             irs: Seq(0),
             lent: 0,
-            room_hint: super::calls::ROOM_MIN,
+            room_hint: super::ROOM_MIN,
             receive_limit: initial,
             send_limit: options.send_buffer.unwrap_or(config.send_initial.min(config.send_max)),
             tuning: Tuning { space: initial, since: now, edge_at: now, ..Tuning::default() },
@@ -233,7 +179,7 @@ impl Connection {
 
     /// SYN-ACK was sent once, at `sent_at`, and has been acknowledged.
     pub(crate) fn handshake_took(&mut self, now: Instant, sent_at: Instant) {
-        self.rtt.sample(now, super::acknowledge::micros(now, sent_at), self.snd_una.0, self.snd_nxt.0);
+        self.rtt.sample(now, micros(now, sent_at), self.snd_una.0, self.snd_nxt.0);
     }
 
     /// SYN-ACK was sent more than once: only timestamps tell which was answered.
@@ -286,15 +232,5 @@ impl Connection {
             self.keepalive_at = now + self.options.keepalive;
         }
         self.tell(Events::CONNECTED | Events::WRITABLE);
-    }
-}
-
-/// Congestion control of a kind.
-pub(crate) fn congestion(kind: CongestionKind) -> Congestion {
-    match kind {
-        // Peers acknowledge a super-segment as a whole: a limit of 8 segments per acknowledgement (RFC 9406 section 4.2)
-        // would make slow start slower than the kernel's.
-        CongestionKind::Cubic => Congestion::Cubic(Cubic::new(hystart::PACED)),
-        CongestionKind::NewReno => Congestion::NewReno(NewReno::new()),
     }
 }

@@ -20,71 +20,18 @@ use crate::config::{Config, CongestionKind, Options};
 use crate::congestion::{Congestion, Window};
 use crate::counters::Counters;
 use crate::flight::{Flight, Sent};
+use crate::handshake::OpenedBy;
 use crate::prr::Prr;
 use crate::reassembly::Reassembly;
 use crate::record::TimeWait;
 use crate::rtt::Rtt;
 use crate::segment::Tuple;
 use crate::seq::Seq;
+use crate::state::{Ended, Events, Network, State};
 
-pub(crate) use handshake::{Handshake, OpenedBy};
-pub(crate) use receive::{Fresh, Reply};
-
-/// The states of RFC 9293 section 3.3.2 that a connection has. LISTEN, SYN-RECEIVED after LISTEN, and TIME-WAIT are
-/// records of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// A SYN was sent.
-    SynSent,
-    /// A SYN was sent and one has come: both ends have opened at once.
-    SynReceived,
-    /// Data flows.
-    Established,
-    /// FIN was sent.
-    FinWait1,
-    /// FIN was acknowledged.
-    FinWait2,
-    /// The peer's FIN has come.
-    CloseWait,
-    /// Both have sent FIN; ours is not acknowledged.
-    Closing,
-    /// The peer's FIN has come, then ours was sent.
-    LastAck,
-    /// Nothing moves any more.
-    Closed,
-}
-
-/// How the sender sees the network, with Linux's names (`enum tcp_ca_state`, include/uapi/linux/tcp.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Network {
-    /// Nothing is in doubt.
-    Open,
-    /// Something came out of order.
-    Disorder,
-    /// The window shrinks after a congestion notification.
-    Reduced,
-    /// Lost segments are retransmitted.
-    Recovery,
-    /// A time-out has passed.
-    Loss,
-}
-
-/// Why a connection has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Both ends have sent FIN.
-    Finished,
-    /// The peer has reset it.
-    Reset,
-    /// The peer has refused it.
-    Refused,
-    /// The peer does not answer any more.
-    TimedOut,
-    /// The program has given it up.
-    Aborted,
-    /// The network said that the peer cannot be reached.
-    Unreachable,
-}
+/// Room that a program is lent at first, and at most, bytes.
+const ROOM_MIN: u32 = 4096;
+const ROOM_MAX: u32 = 256 << 10;
 
 /// Bits of [`Connection::flags`].
 mod flag {
@@ -145,25 +92,23 @@ mod flag {
     pub(super) const SYN_DUE: u32 = 1 << 30;
 }
 
-/// What a connection tells its user.
+/// What the engine has to do about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Nothing but the output.
+    None,
+    /// Answer it by a reset (RFC 9293 section 3.5.2).
+    Reset,
+}
+
+/// In-order payload that can be read where it lies, as nothing is queued before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events(pub u8);
-
-impl Events {
-    /// The handshake is complete.
-    pub const CONNECTED: u8 = 1;
-    /// Bytes, or the end of the stream, can be read.
-    pub const READABLE: u8 = 2;
-    /// There is room to write, after there was none.
-    pub const WRITABLE: u8 = 4;
-    /// The connection has ended: [`Info::ended`](crate::Info::ended) says why.
-    pub const ENDED: u8 = 8;
-
-    /// Whether any of these bits is set.
-    #[must_use]
-    pub const fn has(self, bits: u8) -> bool {
-        self.0 & bits != 0
-    }
+pub(crate) struct Fresh {
+    /// Its first byte, and its bytes.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    /// FIN follows it.
+    pub(crate) fin: bool,
 }
 
 /// What is due at [`Connection::timer_at`].

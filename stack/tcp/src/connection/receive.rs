@@ -3,32 +3,14 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::Flags;
 
-use super::{Connection, Ended, Events, Handshake, Shared, State, Timer, flag};
+use super::{Connection, Ended, Events, Fresh, Reply, Shared, State, Timer, flag};
 use crate::config::{Acks, Ecn};
+use crate::handshake::Handshake;
 use crate::segment::Segment;
 use crate::seq::Seq;
 
 /// After this time the peer's clock may have wrapped: its timestamps are not compared any more (RFC 7323 section 5.5).
 const STAMP_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
-
-/// What the engine has to do about a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Nothing but the output.
-    None,
-    /// Answer it by a reset (RFC 9293 section 3.5.2).
-    Reset,
-}
-
-/// In-order payload that can be read where it lies, as nothing is queued before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fresh {
-    /// Its first byte, and its bytes.
-    pub(crate) start: usize,
-    pub(crate) len: usize,
-    /// FIN follows it.
-    pub(crate) fin: bool,
-}
 
 impl Connection {
     /// Takes a segment of this connection. [`Self::settle`] has to follow.

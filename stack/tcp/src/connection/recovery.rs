@@ -3,8 +3,9 @@
 
 use twinpath_time::Instant;
 
-use super::acknowledge::{Change, micros};
+use super::acknowledge::Change;
 use super::{Connection, Network, Shared, Timer, Undo, flag};
+use crate::clock::micros;
 use crate::congestion::{Control, Window};
 use crate::flight::flag as sent;
 use crate::prr::Prr;

@@ -3,6 +3,7 @@
 use twinpath_time::{Duration, Instant};
 
 use super::{Connection, Ended, Network, Shared, State, Timer, flag};
+use crate::clock::after;
 
 impl Connection {
     /// When [`Self::due`] is to be called.
@@ -262,10 +263,4 @@ impl Connection {
         let room = self.window_end().since(self.snd_nxt);
         room == 0 || room < u32::from(self.mss).min(self.unsent())
     }
-}
-
-/// So many us later.
-#[inline(always)]
-pub(super) fn after(at: Instant, us: u64) -> Instant {
-    Instant::from_nanos(at.as_nanos().saturating_add(us.saturating_mul(1000)))
 }
