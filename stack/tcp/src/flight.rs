@@ -148,10 +148,6 @@ impl Flight {
         self.records.back()
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Sent> {
-        self.records.iter()
-    }
-
     pub(crate) fn get(&self, index: usize) -> Option<&Sent> {
         self.records.get(index)
     }
@@ -428,7 +424,7 @@ impl Flight {
     }
 
     /// Checks that the counts are those of the records.
-    #[cfg(any(test, debug_assertions))]
+    #[cfg(test)]
     pub(crate) fn check(&self) {
         let sum = |flags: u8| -> u32 {
             self.records

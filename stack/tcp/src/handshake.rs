@@ -14,9 +14,10 @@ pub(crate) const MSS_DEFAULT: [u16; 2] = [536, 1220];
 pub(crate) const MSS_MIN: u16 = 48;
 
 /// Who has opened a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum OpenedBy {
     /// This host.
+    #[default]
     Us,
     /// A peer, at the listener of this number.
     Peer(u32),

@@ -4,7 +4,7 @@
 //! [`Prr::allowed`] at each acknowledgement, reports what it sends, and sets the window to the threshold at the end.
 
 /// A reduction that is going on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prr {
     /// The window on entry. It stands for RecoverFS: the flight of a sender that the window limits.
     prior_cwnd: u32,

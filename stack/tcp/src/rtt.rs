@@ -135,6 +135,12 @@ impl Rtt {
     }
 }
 
+impl Default for Rtt {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 /// A round-trip time and when it was measured, modulo 2^32 ms.
 #[derive(Clone, Copy, Debug)]
 struct Minimum {

@@ -8,7 +8,7 @@ use twinpath_wire::tcp::{self, Flags};
 use crate::seq::Seq;
 
 /// The two ends of a connection.
-#[derive(Clone, Copy, Debug, Eq)]
+#[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Tuple {
     /// Addresses as four words, IPv4 ones as mapped into IPv6 (RFC 4291 section 2.5.5.2).
     local: [u64; 2],

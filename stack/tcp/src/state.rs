@@ -2,7 +2,7 @@
 
 /// The states of RFC 9293 section 3.3.2 that a connection has. LISTEN, SYN-RECEIVED after LISTEN, and TIME-WAIT are
 /// records of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum State {
     /// A SYN was sent.
     SynSent,
@@ -21,13 +21,15 @@ pub enum State {
     /// The peer's FIN has come, then ours was sent.
     LastAck,
     /// Nothing moves any more.
+    #[default]
     Closed,
 }
 
 /// How the sender sees the network, with Linux's names (`enum tcp_ca_state`, include/uapi/linux/tcp.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Network {
     /// Nothing is in doubt.
+    #[default]
     Open,
     /// Something came out of order.
     Disorder,

@@ -516,14 +516,14 @@ impl Tcp {
     ) -> Verdict {
         self.shared.counters.segments_in += 1;
         match self.table.get(tuple).copied() {
-            Some(Entry::Connection(index)) => self.to_connection(now, index, segment, host, sink),
-            Some(Entry::HalfOpen(index)) => self.to_half_open(now, index, segment, host, sink),
-            Some(Entry::TimeWait(index)) => self.to_time_wait(now, index, tuple, segment, sink),
-            None => self.to_nobody(now, tuple, segment, sink),
+            Some(Entry::Connection(index)) => self.in_connection(now, index, segment, host, sink),
+            Some(Entry::HalfOpen(index)) => self.in_handshake(now, index, segment, host, sink),
+            Some(Entry::TimeWait(index)) => self.in_time_wait(now, index, tuple, segment, sink),
+            None => self.without_connection(now, tuple, segment, sink),
         }
     }
 
-    fn to_connection(
+    fn in_connection(
         &mut self,
         now: Instant,
         index: u32,
@@ -632,7 +632,7 @@ impl Tcp {
         }
     }
 
-    fn to_time_wait(
+    fn in_time_wait(
         &mut self,
         now: Instant,
         index: u32,
@@ -695,7 +695,7 @@ impl Tcp {
     }
 
     #[cold]
-    fn to_nobody(
+    fn without_connection(
         &mut self,
         now: Instant,
         tuple: &Tuple,
@@ -779,7 +779,7 @@ impl Tcp {
 
     /// SYN-RECEIVED after LISTEN (RFC 9293 section 3.10.7.4).
     #[cold]
-    fn to_half_open(
+    fn in_handshake(
         &mut self,
         now: Instant,
         index: u32,
@@ -843,7 +843,7 @@ impl Tcp {
         self.complete(now, index, &tuple, &record, options, segment, host, sink)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a step of to_half_open, cut off for its length")]
+    #[expect(clippy::too_many_arguments, reason = "a step of in_handshake, cut off for its length")]
     fn complete(
         &mut self,
         now: Instant,
@@ -880,7 +880,7 @@ impl Tcp {
         if let Some(Some(listener)) = self.listeners.get_mut(record.listener as usize) {
             listener.ready.push_back(id);
         }
-        self.to_connection(now, id.index, segment, host, sink)
+        self.in_connection(now, id.index, segment, host, sink)
     }
 
     /// Takes an ICMP error that quotes a segment of `tuple` with sequence number `seq`. It counts only if that is in

@@ -46,6 +46,17 @@ struct Network {
 }
 
 impl Network {
+    fn new(random: fastrand::Rng, [loss, duplicate, reorder]: [f64; 3], delay: Duration, cut: bool) -> Self {
+        let inflight = BTreeMap::new();
+        Self { random, loss, duplicate, reorder, delay, cut, inflight, sent: 0, packets: 0 }
+    }
+
+    /// Packets that are to arrive by `now`.
+    fn arrived(&mut self, now: Instant) -> Option<(usize, Packet)> {
+        let first = self.inflight.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
     fn send(&mut self, now: Instant, to: usize, packet: Packet) {
         let packets = if self.cut { cut(&packet) } else { vec![packet] };
         for packet in packets {
@@ -154,17 +165,7 @@ fn run(seed: u64, config: &Config, loss: f64, duplicate: f64, reorder: f64, cut:
     let mut random = fastrand::Rng::with_seed(seed);
     let delay = Duration::from_micros(random.u64(50..50_000));
     let (up, down) = (random.u64(0..300_000), random.u64(0..300_000));
-    let mut network = Network {
-        random: random.fork(),
-        loss,
-        duplicate,
-        reorder,
-        delay,
-        cut,
-        inflight: BTreeMap::new(),
-        sent: 0,
-        packets: 0,
-    };
+    let mut network = Network::new(random.fork(), [loss, duplicate, reorder], delay, cut);
     let server: SocketAddr = "192.0.2.1:80".parse().expect("an address");
     let client: SocketAddr = "192.0.2.2:4000".parse().expect("an address");
     let mut ends = [End::new(config.clone(), seed, up, down), End::new(config.clone(), seed + 1, down, up)];
@@ -214,12 +215,7 @@ fn run(seed: u64, config: &Config, loss: f64, duplicate: f64, reorder: f64, cut:
             up
         );
         now = now.max(next);
-        while let Some(((at, number), _)) = network.inflight.first_key_value() {
-            if *at > now {
-                break;
-            }
-            let key = (*at, *number);
-            let (to, packet) = network.inflight.remove(&key).expect("is there");
+        while let Some((to, packet)) = network.arrived(now) {
             let view = tcp::Segment::parse(&packet.bytes).expect("a segment");
             let mut wire = Wire::default();
             let segment = Segment::new(&view, false, packet.unit);

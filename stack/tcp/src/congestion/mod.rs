@@ -12,7 +12,7 @@ pub use cubic::Cubic;
 pub use new_reno::NewReno;
 
 /// The congestion window of a connection, in full-sized segments, as Linux counts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Segments that may be in flight.
     pub cwnd: u32,
@@ -130,6 +130,12 @@ impl Congestion {
             CongestionKind::Cubic => Self::Cubic(Cubic::new(hystart::PACED)),
             CongestionKind::NewReno => Self::NewReno(NewReno::new()),
         }
+    }
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self::new(CongestionKind::NewReno)
     }
 }
 

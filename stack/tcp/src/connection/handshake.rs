@@ -2,15 +2,12 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::{Connection, Events, Limited, Network, Rack, Shared, State, Timer, Totals, Tuning, Undo, flag};
-use crate::buffer::Buffer;
+use super::{Connection, Events, Rack, Shared, State, Timer, Tuning, flag};
 use crate::clock::micros;
 use crate::config::{Config, Options};
 use crate::congestion::{Congestion, Window};
-use crate::flight::Flight;
 use crate::handshake::{Handshake, MSS_DEFAULT, MSS_MIN, OpenedBy};
 use crate::prr::Prr;
-use crate::reassembly::Reassembly;
 use crate::rtt::Rtt;
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
@@ -66,24 +63,11 @@ impl Connection {
         Self {
             snd_una: iss,
             snd_nxt: iss,
-            snd_wnd: 0,
-            snd_wl1: Seq(0),
-            rcv_nxt: Seq(0),
-            rcv_wup: Seq(0),
             rcv_wnd: initial.min(65_535),
             flags: flag::REARM,
             state: State::SynSent,
-            network: Network::Open,
-            snd_scale: 0,
-            rcv_scale: 0,
             mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
             rcv_mss: MSS_DEFAULT[0],
-            rcv_len: 0,
-            quick: 0,
-            events: 0,
-            timer: Timer::None,
-            backoff: 0,
-            ts_recent: 0,
             ts_offset,
             window: Window {
                 cwnd: config.initial_window,
@@ -95,56 +79,31 @@ impl Connection {
             ack_at: Instant::NEVER,
             last_received: now,
             last_sent: now,
-            flight: Flight::default(),
-            send: Buffer::default(),
-            receive: Buffer::default(),
             tuple,
             rtt: Rtt::new(rto_min_us),
             congestion: Congestion::new(kind),
             prr: Prr::enter(config.initial_window, Window::INFINITE),
-            rack: Rack { at: Instant::ZERO, end: iss, rtt_us: 0, round: iss, steps: 1, persist: 0 },
-            undo: Undo::default(),
-            reassembly: Reassembly::default(),
-            fin: None,
-            duplicate: None,
+            rack: Rack { end: iss, round: iss, steps: 1, ..Rack::default() },
             high_seq: iss,
-            probe_end: None,
             small_end: iss,
             reordering: config.reordering,
-            max_window: 0,
             ts_recent_at: now,
-            last_echo: 0,
-            last_ack_sent: Seq(0),
             iss,
-            irs: Seq(0),
-            lent: 0,
             room_hint: super::ROOM_MIN,
             receive_limit: initial,
             send_limit: options.send_buffer.unwrap_or(config.send_initial.min(config.send_max)),
             tuning: Tuning { space: initial, since: now, edge_at: now, ..Tuning::default() },
-            retries: 0,
-            probes: 0,
-            keepalive_probes: 0,
             stalled_since: now,
             keepalive_at: Instant::NEVER,
             end_at: Instant::NEVER,
             cork_at: Instant::NEVER,
-            challenged_at: Instant::ZERO,
             mtu: config.mtu,
             peer_mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
-            ended: None,
-            opened_by: OpenedBy::Us,
             options: Box::new(options),
-            limited: Limited::new(now),
-            window_used: 0,
             window_used_end: iss,
-            dupacks: 0,
-            cwr_end: None,
-            totals: Totals::default(),
-            soft_error: None,
-            listed: false,
             #[cfg(test)]
             straight: true,
+            ..Self::default()
         }
     }
 

@@ -112,8 +112,9 @@ pub(crate) struct Fresh {
 }
 
 /// What is due at [`Connection::timer_at`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Timer {
+    #[default]
     None,
     /// Retransmission (RFC 6298).
     Retransmit,
@@ -126,7 +127,7 @@ pub(crate) enum Timer {
 }
 
 /// RACK's state (RFC 8985 section 5.3).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Rack {
     at: Instant,
     end: Seq,
@@ -165,9 +166,10 @@ struct Tuning {
 }
 
 /// What the sender waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Limit {
     /// Nothing is to be sent.
+    #[default]
     Idle,
     /// The network.
     Busy,
@@ -178,7 +180,7 @@ enum Limit {
 }
 
 /// For how long the sender has waited for what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Limited {
     kind: Limit,
     since: Instant,
@@ -187,10 +189,6 @@ struct Limited {
 }
 
 impl Limited {
-    const fn new(now: Instant) -> Self {
-        Self { kind: Limit::Idle, since: now, total_ns: [0; 3] }
-    }
-
     fn set(&mut self, now: Instant, kind: Limit) {
         if self.kind == kind {
             return;
@@ -224,7 +222,7 @@ pub(crate) struct Shared {
 }
 
 /// A connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     // What each segment needs.
     snd_una: Seq,

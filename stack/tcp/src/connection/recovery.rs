@@ -94,11 +94,9 @@ impl Connection {
     /// All that was sent before the reduction is acknowledged. Returns whether nothing else is to be done.
     fn leave(&mut self, _now: Instant, _change: &Change, shared: &mut Shared) -> bool {
         match self.network {
-            Network::Reduced => {
-                if self.snd_una != self.high_seq {
-                    self.end_reduction();
-                    self.network = Network::Open;
-                }
+            Network::Reduced if self.snd_una != self.high_seq => {
+                self.end_reduction();
+                self.network = Network::Open;
             }
             Network::Recovery => {
                 if !self.is(flag::SACK) {

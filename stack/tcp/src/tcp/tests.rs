@@ -66,9 +66,9 @@ fn run(seed: u64, straight: bool) -> Vec<Vec<u8>> {
             let len = stream.received().len();
             stream.consume(len);
         }
-        for index in 0..2 {
+        for (index, engine) in engines.iter_mut().enumerate() {
             let mut log = Log::default();
-            engines[index].advance(now, 100, &mut log);
+            engine.advance(now, 100, &mut log);
             queue.extend(log.0.into_iter().map(|bytes| (1 - index, bytes)));
         }
         while let Some((to, bytes)) = queue.pop_front() {
