@@ -128,6 +128,8 @@ pub struct Info {
     pub unacknowledged: u32,
     /// `tcpi_snd_wnd`.
     pub send_window: u32,
+    /// The largest window that the peer has offered.
+    pub peak_window: u32,
     /// `tcpi_rcv_wnd`.
     pub receive_window: u32,
     /// `tcpi_last_data_sent`.

@@ -61,6 +61,12 @@ impl Reassembly {
         true
     }
 
+    /// What of a segment is here already: the first piece.
+    pub(crate) fn overlap(&self, start: Seq, end: Seq) -> Option<(Seq, Seq)> {
+        let first = self.ranges.first().filter(|range| range.start.before(end))?;
+        Some((first.start.max(start), first.end.min(end)))
+    }
+
     /// Everything before `next` has arrived in order. Returns the end of the range that continues there, which is
     /// removed with all before it.
     pub(crate) fn advance(&mut self, next: Seq) -> Option<Seq> {

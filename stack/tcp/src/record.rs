@@ -158,7 +158,7 @@ impl TimeWait {
             // An acceptable reset would end TIME_WAIT too early (RFC 1337).
             return InTimeWait::Stay;
         }
-        if segment.flags.0 & (Flags::SYN | Flags::ACK) == Flags::SYN && !old {
+        if segment.flags.opens() && !old {
             if segment.seq.after(self.rcv_nxt) || newer {
                 return InTimeWait::Replace;
             }

@@ -249,8 +249,10 @@ impl Connection {
             self.send_limit = limit;
         }
         if before.cork && !options.cork || !before.no_delay && options.no_delay {
-            self.set(flag::UNCORK);
             self.cork_at = Instant::NEVER;
+            if self.unsent() > 0 {
+                self.set(flag::UNCORK);
+            }
         }
         if before.keepalive != options.keepalive || before.keepalive_interval != options.keepalive_interval {
             let open = !matches!(self.state, State::SynSent | State::SynReceived | State::Closed);
@@ -384,9 +386,10 @@ impl Connection {
             queued: self.receive.len() as u32,
             unacknowledged: self.send.len() as u32,
             send_window: self.snd_wnd,
+            peak_window: self.max_window,
             receive_window: self.receive_window(),
             since_sent: now.since(self.last_sent),
-            since_received: now.since(self.last_received),
+            since_received: now.since(self.data_at),
             memory: (size_of::<Self>() + self.memory()) as u64,
         }
     }

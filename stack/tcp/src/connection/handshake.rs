@@ -78,6 +78,7 @@ impl Connection {
             timer_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             last_received: now,
+            data_at: now,
             last_sent: now,
             tuple,
             rtt: Rtt::new(rto_min_us),
@@ -181,7 +182,7 @@ impl Connection {
         let quick = self.rcv_wnd / (2 * u32::from(self.rcv_mss).max(1));
         self.quick = 0;
         self.quicken(quick.clamp(2, QUICK_MAX) as u8);
-        (self.last_received, self.last_sent) = (now, now);
+        (self.last_received, self.data_at, self.last_sent) = (now, now, now);
         (self.retries, self.backoff) = (0, 0);
         (self.timer, self.timer_at) = (Timer::None, Instant::NEVER);
         self.clear(flag::SYN_DUE);

@@ -255,7 +255,9 @@ pub(crate) struct Connection {
     window: Window,
     timer_at: Instant,
     ack_at: Instant,
+    /// When the peer has last sent anything; data.
     last_received: Instant,
+    data_at: Instant,
     last_sent: Instant,
     flight: Flight,
     pub(crate) send: Buffer,

@@ -16,6 +16,9 @@ const CORK_TIME: Duration = Duration::from_millis(200);
 /// A segment sent this long after one came is an answer to it (Linux's `TCP_ATO_MIN`, include/net/tcp.h), ns.
 pub(super) const REPLY_TIME_NS: u64 = 40_000_000;
 
+/// A burst is over when nothing was sent for this long (Linux's `tcp_tso_should_defer`), ns.
+const DEFER_TIME_NS: u64 = 1_000_000;
+
 /// The sink has no room; the rest is sent later.
 #[derive(Debug)]
 struct Full;
@@ -113,6 +116,9 @@ impl Connection {
             };
             self.send_data(now, len, shared, sink)?;
         }
+        if self.unsent() == 0 {
+            self.clear(flag::UNCORK);
+        }
         self.note_window_use(limited);
         self.note_limit(now, by_receiver);
         if self.flight.is_empty() {
@@ -131,7 +137,9 @@ impl Connection {
             let waits = unsent < mss && self.must_wait(fin, now);
             return (!waits).then_some(unsent);
         }
-        let most = (room.min(self.segments_at_once(shared))).saturating_mul(mss);
+        // At least two leave in a window, so that the peer's acknowledgements keep coming (Linux's `tcp_cwnd_test`).
+        let half = (self.window.cwnd / 2).max(1);
+        let most = room.min(half).min(self.segments_at_once(shared)).saturating_mul(mss);
         if unsent == 0 {
             // A FIN needs a number of the window, as a byte does.
             return (fin && window > 0).then_some(0);
@@ -189,7 +197,8 @@ impl Connection {
         if shared.config.super_segment == 0 || self.network >= Network::Recovery || len == unsent {
             return false;
         }
-        if self.flight.is_empty() {
+        // Only while a burst lasts: after a pause nothing else makes it longer.
+        if self.flight.is_empty() || now.nanos_since(self.last_sent) > DEFER_TIME_NS {
             return false;
         }
         let limit = window.min(room.saturating_mul(mss));
@@ -239,8 +248,7 @@ impl Connection {
         if fin {
             flags |= sent::FIN;
         }
-        // What leaves as one goes up as one: whoever glues segments together ends with this one, as Linux has it.
-        if last && len > 0 || len > mss {
+        if last && len > 0 {
             flags |= sent::PUSH;
         }
         let record = Sent {
@@ -566,7 +574,8 @@ impl Connection {
         if record.has(sent::FIN) {
             flags |= Flags::FIN;
         }
-        if record.has(sent::PUSH) {
+        // What leaves as one goes up as one: whoever glues segments together ends with it, as Linux has it.
+        if record.has(sent::PUSH) || record.count > 1 {
             flags |= Flags::PSH;
         }
         if self.is(flag::ECHO_CONGESTION) {
@@ -600,8 +609,8 @@ impl Connection {
         if flags & Flags::CWR != 0 {
             self.clear(flag::SEND_CWR);
         }
-        if !again && now.nanos_since(self.last_received) < REPLY_TIME_NS {
-            // It answers what has just come.
+        if !again && self.totals.bytes_received > 0 && now.nanos_since(self.data_at) < REPLY_TIME_NS {
+            // It answers data that has just come.
             self.set(flag::INTERACTIVE);
         }
         self.last_sent = now;

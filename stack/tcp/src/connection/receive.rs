@@ -319,10 +319,12 @@ impl Connection {
         if segment.seq.before(self.rcv_nxt) {
             shared.counters.duplicates_in += 1;
             self.report(segment.seq, self.rcv_nxt, shared);
+            // The sender waits for this: it may have reduced its window for nothing.
+            self.set(flag::ACK_NOW);
         }
         let (skip, len) = ((start - segment.seq) as usize, (end - start) as usize);
         self.totals.data_segments_in += u32::from(self.units(segment));
-        self.note_received(now, segment);
+        (self.last_received, self.data_at) = (now, now);
         if start == self.rcv_nxt && self.reassembly.is_empty() && self.receive.is_empty() {
             self.accept(now, len as u32);
             let fin = fin || self.fin == Some(self.rcv_nxt + 1);
@@ -358,6 +360,12 @@ impl Connection {
             return;
         }
         let had_gap = !self.reassembly.is_empty();
+        // One duplicate is reported at a time: the first (RFC 2883 section 4).
+        if self.duplicate.is_none()
+            && let Some((from, to)) = self.reassembly.overlap(start, end)
+        {
+            self.report(from, to, shared);
+        }
         let whole = self.reassembly.advance(end).unwrap_or(end);
         let len = whole - self.rcv_nxt;
         self.receive.commit(len as usize);
@@ -427,12 +435,6 @@ impl Connection {
     /// Both have sent FIN, ours is acknowledged: a record of TIME_WAIT takes over.
     pub(super) fn finish_both(&mut self, _now: Instant, shared: &mut Shared) {
         self.end(Ended::Finished, shared);
-    }
-
-    /// The segment was seen: the peer is alive.
-    #[inline]
-    fn note_received(&mut self, now: Instant, _segment: &Segment<'_>) {
-        self.last_received = now;
     }
 
     /// The peer asks, or has lost its state: it wants to know what has arrived.

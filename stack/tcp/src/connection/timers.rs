@@ -33,7 +33,9 @@ impl Connection {
         }
         if now >= self.cork_at {
             self.cork_at = Instant::NEVER;
-            self.set(flag::UNCORK);
+            if self.unsent() > 0 {
+                self.set(flag::UNCORK);
+            }
         }
         if now >= self.keepalive_at {
             self.keep_alive(now, shared);
