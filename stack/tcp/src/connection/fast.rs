@@ -62,7 +62,7 @@ impl Connection {
             }
             self.last_echo = times.echo;
         }
-        self.last_received = now;
+        (self.last_received, self.data_at) = (now, now);
         self.probes = 0;
         let units = if segment.unit == 0 { 1 } else { u32::from(self.units(segment)) };
         self.totals.segments_in = self.totals.segments_in.wrapping_add(units);
@@ -213,9 +213,7 @@ impl Connection {
         if len < u32::from(self.mss) {
             self.small_end = record.end;
         }
-        if now.nanos_since(self.last_received) < super::output::REPLY_TIME_NS {
-            self.set(flag::INTERACTIVE);
-        }
+        self.note_interaction(now);
         (self.last_sent, self.stalled_since) = (now, now);
         self.acknowledged_now();
         self.window_used = self.window_used.max(1);

@@ -14,7 +14,7 @@ use crate::seq::Seq;
 const CORK_TIME: Duration = Duration::from_millis(200);
 
 /// A segment sent this long after one came is an answer to it (Linux's `TCP_ATO_MIN`, include/net/tcp.h), ns.
-pub(super) const REPLY_TIME_NS: u64 = 40_000_000;
+const REPLY_TIME_NS: u64 = 40_000_000;
 
 /// A burst is over when nothing was sent for this long (Linux's `tcp_tso_should_defer`), ns.
 const DEFER_TIME_NS: u64 = 1_000_000;
@@ -549,6 +549,14 @@ impl Connection {
         }
     }
 
+    /// Whether new data answers data that has just come.
+    #[inline]
+    pub(super) fn note_interaction(&mut self, now: Instant) {
+        if self.totals.bytes_received > 0 && now.nanos_since(self.data_at) < REPLY_TIME_NS {
+            self.set(flag::INTERACTIVE);
+        }
+    }
+
     /// An acknowledgement leaves with this segment.
     #[inline]
     pub(super) fn acknowledged_now(&mut self) {
@@ -609,9 +617,8 @@ impl Connection {
         if flags & Flags::CWR != 0 {
             self.clear(flag::SEND_CWR);
         }
-        if !again && self.totals.bytes_received > 0 && now.nanos_since(self.data_at) < REPLY_TIME_NS {
-            // It answers data that has just come.
-            self.set(flag::INTERACTIVE);
+        if !again {
+            self.note_interaction(now);
         }
         self.last_sent = now;
         self.acknowledged_now();
