@@ -130,7 +130,8 @@ impl Transport for Stream<'_> {
             return Err(Broken);
         }
         self.bytes_max = bytes_max;
-        let len = self.received().len();
+        // Not the trait's, which is this one's user.
+        let len = Self::received(self).len();
         let known = self.connection.lent.min(len as u32) as usize;
         let lent = len.min(bytes_max);
         if lent > known {

@@ -81,6 +81,8 @@ pub trait Listener: 'static {
     fn has_bytes(&self, stream: &Self::Stream) -> bool;
 
     /// Bytes of memory that a connection holds in it, beyond what every idle one has. The server limits the sum.
+    /// It changes only in calls for this connection: memory that arriving or acknowledged segments take and give back
+    /// is limited by the engine itself, and not part of it.
     fn held(&self, stream: &Self::Stream) -> usize;
 
     /// The transport of a connection, for a call at `now`.

@@ -171,7 +171,8 @@ impl Connection {
 
     /// The handshake is complete: `snd_una` may still be that of the SYN.
     pub(super) fn establish(&mut self, now: Instant, config: &Config) {
-        self.state = State::Established;
+        // A program may have finished before.
+        self.state = if self.is(flag::FIN_QUEUED) { State::FinWait1 } else { State::Established };
         self.snd_una = self.iss + 1;
         self.snd_nxt = self.snd_nxt.max(self.snd_una);
         for seq in [&mut self.rack.end, &mut self.rack.round, &mut self.high_seq, &mut self.small_end] {

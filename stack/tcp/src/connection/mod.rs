@@ -494,7 +494,11 @@ impl Connection {
 
     pub(crate) fn debug(&self) -> String {
         format!(
-            "{:?} at {:?} flags {:b} {:?} {:?}",
+            "{:?} {:?} {:?} listed {} {:?} at {:?} flags {:b} {:?} {:?}",
+            self.state,
+            self.ended,
+            self.opened_by,
+            self.listed,
             self.timer,
             self.timer_at,
             self.flags,
