@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use twinpath_config::{Changes, Config, Fault, Given, PortName, SwitchPort, SwitchPortOverrides};
 use twinpath_host::machine::Answer;
-use twinpath_host::notify;
+use twinpath_host::{WorkerHandle, notify};
 use twinpath_observe::command::PortChange;
 use twinpath_observe::metrics;
 use twinpath_sys::clock;
@@ -31,7 +31,7 @@ pub(super) struct Changed {
     pub(super) lines: Vec<String>,
     /// The numbers of the ports that it took out.
     taken_out: Vec<u16>,
-    /// Those of the ports that it opened.
+    /// Those of the ports that it opened, or opens again.
     brought_in: Vec<u16>,
 }
 
@@ -77,7 +77,7 @@ impl Switching {
     }
 
     /// Answers once no worker has a removed port any more, so that its interface is the kernel's again, and all workers
-    /// have the new ones.
+    /// have the new ones and those that were opened again.
     pub(super) fn answer_later(&mut self, outcome: Result<Changed, String>, answer: Answer) {
         match outcome {
             Ok(changed) => self.waiting.push(Waiting { answer, changed }),
@@ -91,8 +91,10 @@ impl Switching {
     pub(super) fn answer_complete(&mut self) {
         let ports = &self.ports;
         let is_there = |number: &u16| ports.iter().any(|port| port.number == *number);
-        let joins =
-            |number: &u16| ports.iter().any(|port| port.number == *number && port.joins_with().is_some());
+        // A worker that is stuck is not waited for.
+        let is_stuck = self.workers.iter().any(WorkerHandle::is_stuck);
+        let is_late = |port: &Port| port.leaving > 0 && !is_stuck || port.joins_with().is_some();
+        let joins = |number: &u16| ports.iter().any(|port| port.number == *number && is_late(port));
         let complete = |waiting: &mut Waiting| {
             let Changed { taken_out, brought_in, .. } = &waiting.changed;
             !taken_out.iter().any(is_there) && !brought_in.iter().any(joins)
@@ -189,8 +191,8 @@ impl Switching {
             self.offered.send_replace(offered);
         }
         taken_out.iter().for_each(|number| self.remove(*number));
-        anew.into_iter().for_each(|number| self.open_anew(number));
-        let brought_in = opened_for.iter().map(|(number, _)| *number).collect();
+        anew.iter().for_each(|number| self.open_anew(*number));
+        let brought_in = opened_for.iter().map(|(number, _)| *number).chain(anew).collect();
         self.bring_in(opened_for);
         self.give_back_unused();
         Ok(Changed { lines, taken_out, brought_in })

@@ -155,9 +155,11 @@ impl Kind for Memory {
         Ok(Opened::Nothing)
     }
 
-    /// Hangs up.
+    /// Hangs up. An application that has connected since then waits for the port.
     fn release(&mut self) {
-        self.stage = Stage::Waits;
+        if matches!(self.stage, Stage::Has(_)) {
+            self.stage = Stage::Waits;
+        }
     }
 
     fn due(&self) -> Option<Due<'_>> {
@@ -200,4 +202,55 @@ fn is_open(connection: &OwnedFd) -> bool {
         recv(connection, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK),
         Err(Errno::AGAIN | Errno::INTR)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+    };
+    use twinpath_shm::{MAGIC, VERSION};
+
+    use super::*;
+
+    /// An application that has connected and said its version.
+    fn application(memory: &Memory) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(&memory.path).unwrap()).unwrap();
+        let mut message = [0; 16];
+        message[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        message[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+        send(&socket, &message, SendFlags::empty()).unwrap();
+        socket
+    }
+
+    #[test]
+    fn the_next_application_gets_the_port_when_the_queue_of_the_former_one_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let name = "memory:app".parse().unwrap();
+            let making = Making { name: &name, switch: "sw0", folder: folder.path() };
+            let mut memory = Memory::offer(&making).unwrap();
+            assert_eq!((memory.absent(), memory.path.ends_with("sw0-app")), ("waiting", true));
+            let first = application(&memory);
+            memory.is_due().await;
+            assert!(matches!(memory.step(Some(3)), Step::Connected(queues, who)
+                if queues.len() == 1 && who == format!("process {} is connected", std::process::id())));
+            // The second one finds its connection closed.
+            let second = application(&memory);
+            assert!(matches!(memory.step(Some(3)), Step::Nothing) && !is_open(&second));
+            drop(first);
+            memory.is_due().await;
+            assert!(matches!(memory.step(None), Step::Left(_)));
+            let third = application(&memory);
+            assert!(matches!(memory.step(None), Step::Nothing));
+            memory.release();
+            assert!(matches!(memory.step(Some(3)), Step::Connected(..)) && memory.application().is_some());
+            memory.release();
+            assert!(memory.application().is_none());
+            drop(third);
+        });
+    }
 }
