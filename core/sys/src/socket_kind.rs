@@ -1,20 +1,50 @@
-//! Asks the kernel for the properties of a descriptor from another process. None of these calls waits, whatever the
-//! descriptor is.
+//! The kinds of sockets that can have a fast path, and what else the kernel says of a descriptor from another process.
+//! None of these calls waits, whatever the descriptor is.
 #![allow(unsafe_code, reason = "getsockopt(2) of an option that has no safe wrapper")]
 
-use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::{fmt, io};
 
+use libc::c_int;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
-/// Whether it is a UDP socket (neither UDP-Lite, nor an ICMP or UNIX socket with datagrams).
-#[must_use]
-pub fn is_udp(socket: BorrowedFd<'_>) -> bool {
-    let is_datagram = sockopt::socket_type(socket) == Ok(SocketType::DGRAM);
-    let domain = sockopt::socket_domain(socket);
-    is_datagram
-        && (domain == Ok(AddressFamily::INET) || domain == Ok(AddressFamily::INET6))
-        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::UDP))
+/// A kind of socket that can have a fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// UDP, by IPv4 or IPv6; neither UDP-Lite, nor an ICMP or UNIX socket with datagrams.
+    Udp,
+}
+
+impl SocketKind {
+    /// The kind of socket that `socket(2)` makes with these arguments; `None`: one that has no fast path.
+    #[must_use]
+    pub const fn made_by(domain: c_int, kind: c_int, protocol: c_int) -> Option<Self> {
+        match (domain, kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK), protocol) {
+            (libc::AF_INET | libc::AF_INET6, libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Some(Self::Udp),
+            _ => None,
+        }
+    }
+
+    /// The kind of a socket; `None`: one that has no fast path. `errno` stays as it is.
+    ///
+    /// # Errors
+    /// `ENOTSOCK`: it is no socket. What else `getsockopt(2)` returns.
+    pub fn of(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
+        let kind = sockopt::socket_type(socket)?;
+        let (domain, protocol) = (sockopt::socket_domain(socket)?, sockopt::socket_protocol(socket)?);
+        let is_internet = domain == AddressFamily::INET || domain == AddressFamily::INET6;
+        let is_udp = is_internet && kind == SocketType::DGRAM && protocol == Some(ipproto::UDP);
+        Ok(is_udp.then_some(Self::Udp))
+    }
+}
+
+impl fmt::Display for SocketKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "UDP",
+        })
+    }
 }
 
 /// A number that identifies the network namespace of a socket for as long as the machine runs (SO_NETNS_COOKIE, Linux 5.14).
@@ -61,7 +91,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};
-    use std::os::fd::AsFd as _;
+    use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
@@ -70,11 +100,32 @@ mod tests {
     #[test]
     fn udp_sockets_are_known_among_others() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            assert!(is_udp(UdpSocket::bind(address).expect("bound").as_fd()));
+            let socket = UdpSocket::bind(address).expect("bound");
+            assert_eq!(SocketKind::of(socket.as_fd()), Ok(Some(SocketKind::Udp)));
         }
-        assert!(!is_udp(TcpListener::bind("127.0.0.1:0").expect("bound").as_fd()));
-        assert!(!is_udp(UnixDatagram::unbound().expect("made").as_fd()));
-        assert!(!is_udp(EventFd::new().expect("made").as_fd()));
+        let stream = TcpListener::bind("127.0.0.1:0").expect("bound");
+        assert_eq!(SocketKind::of(stream.as_fd()), Ok(None));
+        assert_eq!(SocketKind::of(UnixDatagram::unbound().expect("made").as_fd()), Ok(None));
+        assert_eq!(SocketKind::of(EventFd::new().expect("made").as_fd()), Err(Errno::NOTSOCK));
+    }
+
+    #[test]
+    fn what_makes_a_socket_says_its_kind_as_the_socket_does() {
+        for domain in [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX] {
+            for kind in [libc::SOCK_DGRAM, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK, libc::SOCK_STREAM] {
+                for protocol in [0, libc::IPPROTO_UDP, libc::IPPROTO_TCP, libc::IPPROTO_UDPLITE] {
+                    // SAFETY: it takes numbers.
+                    let made = unsafe { libc::socket(domain, kind, protocol) };
+                    if made < 0 {
+                        continue;
+                    }
+                    // SAFETY: the descriptor is new, and nobody else's.
+                    let made = unsafe { OwnedFd::from_raw_fd(made) };
+                    let said = SocketKind::made_by(domain, kind, protocol);
+                    assert_eq!(SocketKind::of(made.as_fd()), Ok(said), "{domain} {kind} {protocol}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,11 @@
 //! `syscall(2)`, or one that the C library makes by itself. The number is then given to something else.
 #![allow(unsafe_code, reason = "the kernel is asked for an option by a pointer")]
 
+use std::os::fd::BorrowedFd;
+
 use libc::{c_int, socklen_t};
+use twinpath_leases::WhyKernel;
+use twinpath_sys::socket_kind::SocketKind;
 
 use crate::kernel::{errno, set_errno};
 
@@ -32,11 +36,28 @@ pub(crate) fn is_another(descriptor: c_int, known: u64) -> bool {
     }
 }
 
-/// Whether it is a UDP socket.
-pub(crate) fn is_udp(descriptor: c_int) -> bool {
-    let (kind, protocol) =
-        (option::<c_int>(descriptor, libc::SO_TYPE), option::<c_int>(descriptor, libc::SO_PROTOCOL));
-    (kind, protocol) == (Ok(libc::SOCK_DGRAM), Ok(libc::IPPROTO_UDP))
+/// The cookie of a socket that can have a fast path.
+///
+/// # Errors
+/// It is none: a number may have got another meaning by a call that is not seen here.
+pub(crate) fn cookie_of_udp(descriptor: c_int) -> Result<u64, WhyKernel> {
+    match (cookie(descriptor), kind_of(descriptor)) {
+        (Ok(cookie), Ok(Some(SocketKind::Udp))) => Ok(cookie),
+        _ => Err(WhyKernel::NotUdp),
+    }
+}
+
+/// The kind of a socket; `None`: one that has no fast path.
+///
+/// # Errors
+/// It is no socket: the error number.
+pub fn kind_of(descriptor: c_int) -> Result<Option<SocketKind>, c_int> {
+    if descriptor < 0 {
+        return Err(libc::EBADF);
+    }
+    // SAFETY: it is used for this call only. If it is none, the kernel says so.
+    let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    SocketKind::of(socket).map_err(|error| error.raw_os_error())
 }
 
 #[cfg(test)]
@@ -56,6 +77,8 @@ mod tests {
         let file = std::fs::File::open("/dev/null").expect("a file");
         assert!(is_another(file.as_raw_fd(), cookie) && is_another(-1, cookie));
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
-        assert!(is_udp(first.as_raw_fd()) && !is_udp(tcp.as_raw_fd()) && !is_udp(file.as_raw_fd()));
+        assert_eq!(cookie_of_udp(first.as_raw_fd()), Ok(cookie));
+        assert_eq!(kind_of(tcp.as_raw_fd()), Ok(None));
+        assert_eq!((kind_of(file.as_raw_fd()), kind_of(-1)), (Err(libc::ENOTSOCK), Err(libc::EBADF)));
     }
 }

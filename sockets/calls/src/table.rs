@@ -270,9 +270,7 @@ fn lend_claimed(
     access: &Access,
     mode: Mode,
 ) -> Result<Option<LentBy>, WhyKernel> {
-    // A number may have got another meaning by a call that is not seen here.
-    let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
-    let cookie = cookie.ok_or(WhyKernel::NotUdp)?;
+    let cookie = identity::cookie_of_udp(descriptor)?;
     let wanted = Wanted::of(descriptor)?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);

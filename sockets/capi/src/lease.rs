@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::fmt::Display;
 
 use libc::c_int;
-use twinpath_calls::{Access, WhyKernel, epoll, errno, set_errno, table};
+use twinpath_calls::{Access, SocketKind, WhyKernel, epoll, kind_of, set_errno, table};
 use twinpath_worker::idle::Mode;
 
 /// Bytes of a reason, with the zero at its end.
@@ -57,9 +57,9 @@ pub unsafe extern "C" fn twinpath_on(descriptor: c_int, interface: *const c_char
         return refuse(libc::EINVAL, "the name of the interface is no text");
     };
     match kind_of(descriptor) {
-        Some(libc::SOCK_DGRAM) => {}
-        Some(_) => return refuse(libc::EOPNOTSUPP, WhyKernel::NotUdp),
-        None => return refuse(errno(), "it is no socket"),
+        Ok(Some(SocketKind::Udp)) => {}
+        Ok(None) => return refuse(libc::EOPNOTSUPP, WhyKernel::NotUdp),
+        Err(error) => return refuse(error, "it is no socket"),
     }
     if table::local_address(descriptor).is_none() {
         return refuse(libc::EINVAL, "the socket is bound to no port yet: call bind or connect before");
@@ -69,16 +69,6 @@ pub unsafe extern "C" fn twinpath_on(descriptor: c_int, interface: *const c_char
         Err(why) if why.is_brief() => refuse(libc::EAGAIN, why),
         Err(why) => refuse(libc::EOPNOTSUPP, why),
     }
-}
-
-fn kind_of(descriptor: c_int) -> Option<c_int> {
-    let mut kind: c_int = 0;
-    let mut len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: there is room for the value.
-    let got = unsafe {
-        libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &raw mut len)
-    };
-    (got == 0).then_some(kind)
 }
 
 /// See the header.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use twinpath_attach::{LeaseError, LeasedInterface, Load};
 use twinpath_sys::clock;
-use twinpath_sys::socket_kind::{is_udp, network_namespace};
+use twinpath_sys::socket_kind::{SocketKind, network_namespace};
 
 use crate::places::{self, Occupant, Place};
 use crate::program::{Heard, Program, Ring};
@@ -226,8 +226,9 @@ impl Owner {
             _ => Err(Refusal::NotOneSocket),
         };
         // Closing a UDP socket never waits, and its program may bind the port again as soon as it has closed its own.
-        let (sockets, others): (Vec<_>, Vec<_>) =
-            descriptors.into_iter().partition(|socket| is_udp(socket.as_fd()));
+        let (sockets, others): (Vec<_>, Vec<_>) = descriptors
+            .into_iter()
+            .partition(|socket| SocketKind::of(socket.as_fd()) == Ok(Some(SocketKind::Udp)));
         drop(sockets);
         aside::close(others);
         let program = &mut self.programs[at];
@@ -317,7 +318,7 @@ impl Owner {
         if interface != self.plan.interface {
             return Err(self.is_not(interface));
         }
-        if !is_udp(socket) {
+        if SocketKind::of(socket) != Ok(Some(SocketKind::Udp)) {
             return Err(Refusal::NotUdp);
         }
         let namespace = network_namespace(socket).map_err(Refusal::NamespaceUnknown)?;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{FILE, c_char, c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
-use twinpath_calls::{WhyKernel, epoll, errno, nested, set_errno, table};
+use twinpath_calls::{SocketKind, WhyKernel, epoll, errno, nested, set_errno, table};
 
 use crate::decide;
 use crate::real::real;
@@ -15,9 +15,7 @@ use crate::{explain, group, own, process};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let made = real!(socket(domain, kind, protocol) as fn(c_int, c_int, c_int) -> c_int);
-    let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
-        && matches!(protocol, 0 | libc::IPPROTO_UDP);
+    let is_udp = SocketKind::made_by(domain, kind, protocol) == Some(SocketKind::Udp);
     // The number may have had another meaning, and have been closed by a call that is not hooked.
     if made >= 0 && (matters(made) || group::has_unbound(made)) {
         remember(made, is_udp);

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_calls::{WhyKernel, errno, set_errno, table};
+use twinpath_calls::{SocketKind, WhyKernel, errno, set_errno, table};
 
 use crate::own;
 use crate::started::started;
@@ -177,8 +177,8 @@ pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
         return;
     }
     match table::local_address(descriptor) {
-        Some(local) => line(format_args!("UDP {local}: {text}")),
-        None => line(format_args!("UDP not bound: {text}")),
+        Some(local) => line(format_args!("{} {local}: {text}", SocketKind::Udp)),
+        None => line(format_args!("{} not bound: {text}", SocketKind::Udp)),
     }
 }
 

@@ -114,8 +114,7 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKern
     }
     set_ended_free();
     let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
-    let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
-    let cookie = cookie.ok_or(WhyKernel::NotUdp)?;
+    let cookie = identity::cookie_of_udp(descriptor)?;
     let wanted = Wanted::of(descriptor)?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
