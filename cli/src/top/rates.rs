@@ -156,7 +156,7 @@ impl Interval {
         before: &Report,
         after: &Report,
     ) -> Vec<String> {
-        let on_kernel = |claim: &&ServiceClaim| claim.path == "kernel";
+        let on_kernel = |claim: &&ServiceClaim| !claim.is_fast();
         let mut why: Vec<_> = now
             .claims
             .iter()
@@ -169,7 +169,7 @@ impl Interval {
                  is too large for it (show neighbours)"
             ));
         }
-        if kernel > 0.0 && now.claims.iter().any(|claim| claim.path != "kernel") {
+        if kernel > 0.0 && now.claims.iter().any(ServiceClaim::is_fast) {
             let passed = self.passed(before, after);
             let reasons = if passed.is_empty() { String::new() } else { format!("; passed on: {passed}") };
             why.push(format!(

@@ -52,7 +52,7 @@ fn services(rates: &Rates) -> Section {
 
 /// The path of each claim, and the reason.
 fn notes(service: &ServiceRates) -> Vec<String> {
-    let fast = service.claims.iter().filter(|claim| claim.path != "kernel");
+    let fast = service.claims.iter().filter(|claim| claim.is_fast());
     let fast = fast.map(|claim| format!("fast: {} by the {} path", claim.claim, claim.path));
     fast.chain(service.why.iter().map(|why| format!("not fast: {why}"))).collect()
 }

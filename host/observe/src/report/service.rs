@@ -1,6 +1,7 @@
 //! Services in a report: their claims, paths and counts.
 
 use serde::{Deserialize, Serialize};
+use twinpath_config::Path;
 use twinpath_inspect::{ClaimCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
 use twinpath_inspect::{Times, counts};
 
@@ -81,4 +82,12 @@ pub struct ServiceClaim {
     /// Its counters.
     #[serde(flatten)]
     pub counts: ClaimCounts,
+}
+
+impl ServiceClaim {
+    /// Whether its requests come by a fast path.
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        self.path != Path::Kernel.name()
+    }
 }
