@@ -114,9 +114,10 @@ fn each_kind_of_flooding_has_its_limit() {
         while listener.receive(&mut buffer).is_ok() {
             came += 1;
         }
-        // A tenth of a second's frames at once, and then the rate.
+        // A tenth of a second's frames at once, and then the rate. What has passed just before may have taken two of these:
+        // a question for an address, and the first frame to one that was not learned yet.
         let most = 10 + began.elapsed().as_millis() as u64 / 10 + 1;
-        assert!((10..=most).contains(&came), "{key}: {came} of at most {most}");
+        assert!((8..=most).contains(&came), "{key}: {came} of at most {most}");
         until("each frame passed or was counted", || switch.drops("storm_limit") - dropped + came >= 500);
         assert!(shown(&switch, "p1")["dropped"].as_u64().unwrap() >= 500 - came);
         site.passes(1, 2);
