@@ -55,7 +55,7 @@ impl Rtt {
 
     /// A round-trip time of `rtt_us`, measured at `now`. `una` and `next` are SND.UNA and SND.NXT, after the
     /// acknowledgement.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sample(&mut self, now: Instant, rtt_us: u32, una: u32, next: u32) {
         let rtt_us = rtt_us.min(MAX_RTT_US);
         self.min.sample((now.as_nanos() / 1_000_000) as u32, rtt_us);
@@ -81,6 +81,7 @@ impl Rtt {
     }
 
     /// RFC 6298 section 2.3, with alpha = 1/8 and beta = 1/4.
+    #[inline(always)]
     fn smooth(&mut self, rtt_us: u32) {
         let srtt_us = self.srtt_x8_us >> 3;
         let mdev_us = self.mdev_x4_us >> 2;
@@ -156,6 +157,7 @@ struct Minimum {
 struct WindowedMin([Minimum; 3]);
 
 impl WindowedMin {
+    #[inline(always)]
     fn sample(&mut self, at_ms: u32, rtt_us: u32) {
         let new = Minimum { at_ms, rtt_us };
         let best = &mut self.0;

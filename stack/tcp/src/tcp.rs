@@ -553,7 +553,7 @@ impl Tcp {
     }
 
     /// Sends what a connection has to send, notes its events and deadline, and forgets it if it is over.
-    #[inline]
+    #[inline(always)]
     fn work(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
         let Some(connection) =
             self.slots.get_mut(index as usize).and_then(|slot| slot.connection.as_deref_mut())
@@ -982,7 +982,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// Hands fresh payload to the host, and keeps what it leaves.
-#[inline]
+#[inline(always)]
 fn deliver(
     now: Instant,
     id: ConnectionId,

@@ -100,6 +100,7 @@ impl Connection {
 
     /// A window that has opened far enough is announced (RFC 9293 section 3.8.6.2.2), and so is a small segment that
     /// the program has read without answering, as Linux does it.
+    #[inline]
     fn answer_reading(&mut self, count: usize) {
         // What was written takes the acknowledgement along.
         if count == 0

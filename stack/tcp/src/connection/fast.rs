@@ -35,7 +35,7 @@ const UNUSUAL_OUT: u32 = flag::ECN
 impl Connection {
     /// Takes a segment whose payload is the next in order, while nothing is queued, and which acknowledges all or
     /// nothing of what is in flight. False: it is left to [`Self::segment`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_in_order(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         #[cfg(test)]
         if !self.straight {
@@ -79,7 +79,7 @@ impl Connection {
     }
 
     /// Timestamps are there if they were agreed on, and not older than the last.
-    #[inline]
+    #[inline(always)]
     fn are_stamps_usual(&self, segment: &Segment<'_>) -> bool {
         match segment.options.timestamps {
             Some(times) => self.is(flag::TIMESTAMPS) && !Seq(times.value).before(Seq(self.ts_recent)),
@@ -89,7 +89,7 @@ impl Connection {
 
     /// Takes an acknowledgement of nothing new, or of the only record in flight. False, and nothing is changed, if it
     /// is another one.
-    #[inline]
+    #[inline(always)]
     fn take_whole_flight(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         let window = u32::from(segment.window) << self.snd_scale;
         if segment.ack == self.snd_una {
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// The only record in flight has arrived.
-    #[inline]
+    #[inline(always)]
     fn take_record(&mut self, now: Instant, ack: Seq, record: &Sent) {
         let rtt_us = micros(now, record.at);
         (self.rack.at, self.rack.end, self.rack.rtt_us) = (record.at, record.end, rtt_us);
@@ -151,7 +151,7 @@ impl Connection {
 
     /// Sends what was written, if it fits into one segment and nothing else is to be sent: the acknowledgement goes
     /// with it. `None`: nothing was sent, and [`Self::output`] has to. False: the sink has no room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_answer(
         &mut self,
         now: Instant,
@@ -198,7 +198,7 @@ impl Connection {
         Some(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn note_answer(&mut self, now: Instant, len: u32, shared: &mut Shared) {
         let record = Sent {
             start: self.snd_nxt,
@@ -227,7 +227,7 @@ impl Connection {
     }
 
     /// As [`Self::rearm`] does it for a single segment that was just sent.
-    #[inline]
+    #[inline(always)]
     fn arm_alone(&mut self, now: Instant, shared: &Shared) {
         self.clear(flag::REARM);
         let rto_us = self.backed_off_us(shared);

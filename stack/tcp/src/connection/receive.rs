@@ -471,7 +471,7 @@ impl Connection {
     /// An acknowledgement of `len` new bytes: at once if more than one full-sized segment is unacknowledged, if the
     /// connection is new, or if there are gaps; otherwise it waits for the program's answer (RFC 9293 section 3.8.6.3,
     /// RFC 5681 section 4.2).
-    #[inline]
+    #[inline(always)]
     pub(super) fn ack_soon(&mut self, len: u32) {
         if len == 0 || self.is(flag::ACK_NOW) {
             return;
