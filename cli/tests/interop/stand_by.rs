@@ -191,6 +191,35 @@ fn the_place_of_a_killed_instance_is_taken_for_good_with_the_fast_path() {
     }
 }
 
+#[test]
+fn of_several_standbys_one_serves_and_none_beside_an_instance_that_takes_over() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let (first, standby) = pair(&rig, &["--path", "packet"]);
+    let from = first.socket.to_str().unwrap();
+    let other = rig.serve(&["--path", "packet", "--standby", from]);
+    let lowest = standby.child.id().min(other.child.id());
+    let (mut ends, stays) = if standby.child.id() == lowest { (other, standby) } else { (standby, other) };
+    let mut counted = Counted::new(&rig);
+    counted.until_answered(20);
+    first.kill();
+    assert_eq!(ends.child.wait().unwrap().code(), Some(1));
+    ends.wait_until_said("another instance serves in its place");
+    counted.until_answered(20);
+    until("it has the fast path", || stays.path() == "packet");
+    counted.until_answered(20);
+    counted.end();
+    // The instance that takes over goes before a standby.
+    let from = stays.socket.to_str().unwrap();
+    let mut standby = rig.serve(&["--path", "packet", "--standby", from]);
+    let new = rig.serve(&["--path", "packet", "--take-over", from]);
+    assert_eq!(standby.child.wait().unwrap().code(), Some(1));
+    asks_first(&rig);
+    assert_eq!((new.path().as_str(), new.interrupt()), ("packet", Some(0)));
+}
+
 fn counted_again(rig: &Rig, server: &Server, path: &str) {
     let mut counted = Counted::new(rig);
     counted.until_answered(20);

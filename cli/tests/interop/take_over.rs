@@ -251,6 +251,13 @@ fn a_new_instance_that_is_silent_for_too_long_is_given_up_and_told() {
     assert!(line.contains("it took longer than 1500 ms; this one goes on"), "{line}");
     until("the former is as it was", || former.path() == "packet");
     assert_eq!(former.drops("take_over_failed"), 1);
+    // One that another one replaces is told: it must not take the end of its connection for the former one's.
+    let replaced = given();
+    let replacing = given();
+    line.clear();
+    BufReader::new(replaced).read_line(&mut line).unwrap();
+    assert!(line.contains("another instance has asked for the sockets after it"), "{line}");
+    drop(replacing);
     // Steps out of order are refused.
     let mut hasty = given();
     hasty.write_all(b"\"serving\"\n").unwrap();

@@ -4,11 +4,12 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_host::RETRY_INTERVAL;
+use twinpath_lifecycle::Outcome;
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
-use super::{Instance, InstanceError};
+use super::Instance;
 use crate::hold::HoldError;
 
 /// How long to wait for workers. One turn is enough, unless the machine is very busy.
@@ -44,7 +45,7 @@ impl Instance {
     }
 
     /// Lets the workers serve requests that wait in the sockets passed on by a former instance.
-    pub(super) fn begin_with_sockets(&mut self) -> Result<(), InstanceError> {
+    pub(super) fn begin_with_sockets(&mut self) -> Outcome {
         for worker in &mut self.workers {
             worker.tell_services(ServeCommand::Begin);
         }
@@ -52,10 +53,9 @@ impl Instance {
         self.wait_for_workers(|instance| instance.begun < all);
         if self.begun < all {
             let why = format!("{} of {all} services of its workers serve", self.begun);
-            return Err(
-                HoldError::TakeOver { from: self.plan.take_over.clone().unwrap_or_default(), why }.into()
-            );
+            let from = self.plan.take_over.clone().unwrap_or_default();
+            return self.failed(HoldError::TakeOver { from, why }.into());
         }
-        Ok(())
+        Outcome::Done
     }
 }

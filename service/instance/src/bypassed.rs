@@ -4,6 +4,7 @@
 use twinpath_attach::path::bypassed::{self, Bypassed, Claimed};
 use twinpath_claims::{Claim, ClaimKind};
 use twinpath_config::Path;
+use twinpath_lifecycle::Event;
 
 use super::Instance;
 
@@ -23,29 +24,30 @@ impl Instance {
         })
     }
 
-    /// Called before attaching: whether the claims are to be withheld.
+    /// Whether the claims are to be withheld now; says why in the log and the report.
     pub(super) fn is_held_back(&mut self) -> bool {
         let bypassed = self.bypassed();
-        self.interface.held_back = bypassed.is_some();
+        let is_held_back = bypassed.is_some();
         if let Some(bypassed) = bypassed {
             tracing::warn!("nothing is claimed on {}: {bypassed}", self.interface.name);
             self.interface.choice.path = Path::Kernel;
             self.interface.choice.why = bypassed.to_string();
         }
-        self.interface.held_back
+        is_held_back
     }
 
     /// The kernel's configuration of such checks may have changed: withholds the claims, or restores them.
     pub(super) fn look_at_bypassed(&mut self) {
-        let Some(ifindex) = self.interface.ifindex else { return };
-        if self.interface.held_back {
-            if self.drain.is_none() && self.bypassed().is_none() {
+        if self.interface.ifindex.is_none() {
+            return;
+        }
+        if self.lifecycle.is_withheld() {
+            if self.bypassed().is_none() {
                 tracing::info!("nothing speaks against claims on {} any more", self.interface.name);
-                self.interface.held_back = false;
-                self.interface.attach_due = true;
+                self.events.push_back(Event::Bypassed(false));
             }
         } else if self.interface.attachment.is_some() && self.is_held_back() {
-            self.detach(ifindex);
+            self.events.push_back(Event::Bypassed(true));
         }
     }
 }

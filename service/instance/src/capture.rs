@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use twinpath_host::Captures;
 use twinpath_observe::command;
 
-use super::{Instance, Outcome};
+use super::{Instance, Message};
 
 impl Instance {
     /// Answers in one line; after that the connection carries the file.
@@ -28,7 +28,7 @@ impl Instance {
             return Err(format!("nothing of {name} is on a fast path: tcpdump sees all of it; {why}"));
         }
         let tell = self.tell.clone();
-        let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
+        let ended = move |id| drop(tell.blocking_send(Message::CaptureEnded(id)));
         let workers = self.workers.iter_mut().map(|worker| &mut **worker);
         let attachment = &mut self.interface.attachment;
         let show = |captures: &Captures| {

@@ -6,14 +6,14 @@ use twinpath_attach::mirror::Event;
 use twinpath_attach::path::Announced;
 use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, Supervised, flush, until, until_readable};
+use twinpath_lifecycle::Event as PhaseEvent;
 use twinpath_observe::command::{self as command, Request, Topic};
 use twinpath_observe::report::Report;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
-use super::drain::{self, Drain};
-use super::{Instance, InstanceError, Outcome, foreign};
+use super::{Instance, InstanceError, Message, foreign};
 use crate::serving::StandIn;
 
 /// An event of the control loop.
@@ -21,11 +21,11 @@ pub(super) enum Woken {
     Mirror(Event),
     Announced(Announced),
     Stuck,
-    Outcome(Outcome),
+    Message(Message),
     Look,
     Rest,
-    Leaving,
-    Drain(drain::Next),
+    Deadline,
+    Progress,
 }
 
 impl Controlled for Instance {
@@ -44,32 +44,31 @@ impl Controlled for Instance {
     }
 
     async fn next(&mut self) -> Result<Woken, InstanceError> {
-        let (due, cut) = (self.drain_due(), self.reloads.cut_due());
+        let (due, progress) = (self.phase_due(), self.followers.due());
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
             Ok(announced) = self.announcements.next() => Woken::Announced(announced),
             () = until_readable(self.interface.stuck_said.as_ref()) => Woken::Stuck,
             () = stand_in_due(self.stand_in.as_ref()) => Woken::Stuck,
-            Some(outcome) = self.outcomes.recv() => Woken::Outcome(outcome),
+            Some(message) = self.messages.recv() => Woken::Message(message),
             () = foreign::look_due(&self.interface) => Woken::Look,
             _ = self.rest.tick() => Woken::Rest,
-            () = until(cut) => Woken::Leaving,
-            next = drain::next(due) => Woken::Drain(next),
+            () = until(due) => Woken::Deadline,
+            () = until(progress) => Woken::Progress,
         })
     }
 
     async fn happened(&mut self, event: Woken) -> bool {
         match event {
-            Woken::Mirror(event) => self.kernel_says(event),
+            Woken::Mirror(event) => self.kernel_says(event).await,
             Woken::Announced(Announced::Policies) => self.look_at_bypassed(),
             Woken::Announced(Announced::Device) => self.interface.queues_due = true,
             Woken::Stuck => self.look_at_stuck(),
-            Woken::Outcome(outcome) => self.outcome(outcome).await,
+            Woken::Message(message) => self.message(message).await,
             Woken::Look => self.stay_in_front(),
             Woken::Rest => self.measure_if_due(),
-            Woken::Leaving => self.cut_leaving(),
-            Woken::Drain(drain::Next::Tell) => self.tell_followers(),
-            Woken::Drain(drain::Next::Late) => return self.drained_late(),
+            Woken::Deadline => self.on(PhaseEvent::Deadline).await,
+            Woken::Progress => self.tell_followers(),
         }
         true
     }
@@ -94,13 +93,14 @@ impl Controlled for Instance {
         match request {
             Request::Capture(wish) => self.capture(&wish, stream),
             Request::Drain(command::Drain { timeout_ms }) => {
-                // The service is unregistered first, so that rpcbind sends no client here any more.
-                std::mem::take(&mut self.registered).unset().await;
                 let timeout = timeout_ms.map(|timeout| Duration::from_millis(timeout.into()));
-                self.drain_by_command(timeout, stream);
+                self.drain_by_command(timeout, stream).await;
             }
-            Request::StandBy => self.give_to_stand_by(stream),
-            _ => self.give_sockets(stream),
+            Request::StandBy => self.standby_asks(stream).await,
+            _ => {
+                self.asking = Some(stream);
+                self.on(PhaseEvent::SocketsAsked).await;
+            }
         }
     }
 
@@ -119,23 +119,20 @@ impl Controlled for Instance {
     }
 
     async fn end(&mut self, within: Option<Duration>) -> bool {
-        // The service is unregistered first, so that rpcbind sends no client here any more.
-        std::mem::take(&mut self.registered).unset().await;
-        self.stop_within(within)
+        self.stop_within(within).await
     }
 
     async fn finish_turn(&mut self) -> Result<bool, InstanceError> {
-        if self.drain.as_ref().is_some_and(Drain::is_done) && !self.reloads.has_leaving() {
-            return Ok(false);
-        }
-        if let Some(error) = self.cannot_stand_by() {
-            return Err(error);
-        }
-        self.answer_taker();
-        self.attach_when_drained().await;
         self.look_at_device().await;
         self.look_at_queues().await;
-        Ok(true)
+        if self.lifecycle.awaits_queues() && self.leaving() == 0 {
+            self.events.push_back(PhaseEvent::QueuesReturned);
+        }
+        self.handle_events().await;
+        match self.error.take() {
+            Some(error) if self.lifecycle.is_ended() => Err(error),
+            _ => Ok(!self.lifecycle.is_ended()),
+        }
     }
 }
 
@@ -148,16 +145,13 @@ async fn stand_in_due(stand_in: Option<&StandIn>) {
 
 impl Instance {
     /// Handles the message of a task or thread.
-    async fn outcome(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Measured(costs) => self.measured(*costs),
-            Outcome::First(first) => {
-                self.first_is(first).await;
-                self.watch_sockets();
-            }
-            Outcome::Unserved(found) => self.unserved(found),
-            Outcome::Taker(number, heard) => self.taker_heard(number, heard),
-            Outcome::CaptureEnded(id) => {
+    async fn message(&mut self, message: Message) {
+        match message {
+            Message::Measured(costs) => self.measured(*costs),
+            Message::First(first) => self.first_is(first).await,
+            Message::Unserved(found) => self.unserved(found),
+            Message::Event(event) => self.on(event).await,
+            Message::CaptureEnded(id) => {
                 self.captures.ended(id, self.workers.iter_mut().map(|worker| &mut **worker));
                 self.show_replies();
             }
@@ -201,7 +195,7 @@ impl Instance {
         let tell = self.tell.clone();
         // The loop may have ended when the measurement ends.
         self.machine
-            .measure(answer, move |costs| drop(tell.blocking_send(Outcome::Measured(Box::new(costs)))));
+            .measure(answer, move |costs| drop(tell.blocking_send(Message::Measured(Box::new(costs)))));
     }
 
     fn measure_if_due(&mut self) {
@@ -222,15 +216,5 @@ impl Instance {
                 worker.tell(Command::SetMachine(machine, hold));
             }
         }
-    }
-
-    /// Detaches the programs, and then ends the workers. Returns which of them had to be left behind.
-    pub(super) fn stop(mut self) -> Vec<String> {
-        self.look_at_stuck();
-        self.interface.attachment = None;
-        self.captures.end_all();
-        let patience = self.end_patience();
-        let all = self.workers.into_iter().chain(self.stand_in.map(|it| it.worker));
-        all.filter_map(|worker| worker.stop(patience).err()).collect()
     }
 }

@@ -3,13 +3,14 @@
 use twinpath_attach::mirror::Event;
 use twinpath_attach::mirror::table::Link;
 use twinpath_config::Path;
+use twinpath_lifecycle::Event as PhaseEvent;
 use twinpath_serve::ServeCommand;
 use twinpath_worker::Command;
 
 use super::Instance;
 
 impl Instance {
-    pub(super) fn kernel_says(&mut self, event: Event) {
+    pub(super) async fn kernel_says(&mut self, event: Event) {
         match event {
             Event::Egress(update) => {
                 if let Some(attachment) = &mut self.interface.attachment
@@ -40,7 +41,7 @@ impl Instance {
                 self.come_back(link.ifindex);
             }
             Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => {
-                self.go_away(ifindex);
+                self.go_away().await;
                 self.addresses_changed();
             }
             Event::Renamed { ifindex, to, .. } if self.interface.ifindex == Some(ifindex) => {
@@ -72,11 +73,10 @@ impl Instance {
 
     /// The interface was removed or moved to another namespace, and its programs are gone. The kernel path
     /// continues.
-    fn go_away(&mut self, ifindex: u32) {
+    async fn go_away(&mut self) {
         let rest = self.rest();
         tracing::warn!("interface {} is gone; {rest}", self.interface.name);
-        self.detach(ifindex);
-        self.interface.frame_claims.clear();
+        self.on(PhaseEvent::InterfaceGone).await;
         self.interface.ifindex = None;
         self.interface.choice.path = Path::Kernel;
         "the interface is gone".clone_into(&mut self.interface.choice.why);
@@ -104,7 +104,7 @@ impl Instance {
     /// An interface with the same name has appeared.
     fn come_back(&mut self, ifindex: u32) {
         self.interface.ifindex = Some(ifindex);
-        self.interface.attach_due = true;
+        self.events.push_back(PhaseEvent::InterfaceBack);
         self.addresses_changed();
     }
 

@@ -6,7 +6,7 @@
 //! first, so that the kernel serves every flow again before a socket closes.
 
 mod addresses;
-mod again;
+mod attach;
 mod begin;
 mod bypassed;
 mod capture;
@@ -17,20 +17,23 @@ mod fallback;
 mod foreign;
 mod hand_over;
 pub mod hold;
+mod lifecycle;
 pub mod plan;
 mod reload;
 mod reports;
 pub mod rpcbind;
-mod said;
 pub mod serving;
 mod stand_by;
 mod stand_in;
 mod start;
 pub mod stuck;
 mod unserved;
+mod worker_events;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,12 +44,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Due, Interval};
 use twinpath_attach::mirror::{Mirror, MirrorError};
 use twinpath_attach::path::Announcements;
-use twinpath_attach::path::choose::{Choice, Refusal};
+use twinpath_attach::path::choose::{Choice, Refusal, WhyNot};
 use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::{AttachError, Attachment, InterfaceError};
 use twinpath_config::Path;
 use twinpath_host::metrics::{self, MetricsError};
 use twinpath_host::{Awaited, Captures, Offers, Ready, Signals, StartError};
+use twinpath_lifecycle::{Event, Lifecycle};
 use twinpath_observe::command;
 use twinpath_observe::report;
 use twinpath_port::LinkState;
@@ -56,7 +60,7 @@ use twinpath_time::Instant;
 use twinpath_worker::thread::panics;
 
 use self::fallback::Fallback;
-use crate::hold::{Held, HoldError};
+use crate::hold::{Held, HoldError, Inherited};
 use crate::plan::Plan;
 use crate::rpcbind::Registered;
 use crate::serving::{StandIn, WorkerHandle};
@@ -146,26 +150,26 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
 }
 
 /// A message to the control loop from another task or thread.
-enum Outcome {
+enum Message {
     /// The cost of waking up has been measured again.
     Measured(Box<twinpath_worker::costs::Costs>),
     /// The state of the instance that this one is a standby for has changed.
     First(First),
     /// Workers leave requests waiting in their sockets.
     Unserved(WatchEvent),
-    /// A message about the new instance with this number, which takes over.
-    Taker(u32, hand_over::Heard),
+    /// Something that the phases depend on.
+    Event(Event),
     /// The capture with this number has ended.
     CaptureEnded(u32),
 }
 
-impl From<First> for Outcome {
+impl From<First> for Message {
     fn from(first: First) -> Self {
         Self::First(first)
     }
 }
 
-impl From<WatchEvent> for Outcome {
+impl From<WatchEvent> for Message {
     fn from(found: WatchEvent) -> Self {
         Self::Unserved(found)
     }
@@ -174,6 +178,20 @@ impl From<WatchEvent> for Outcome {
 /// One running instance.
 struct Instance {
     plan: Rc<Plan>,
+    /// Its phases. What it decides is carried out in `service/instance/src/lifecycle.rs`.
+    lifecycle: Lifecycle,
+    /// Events for it that have come while something else was carried out.
+    events: VecDeque<Event>,
+    /// Paths on which attaching has failed at the start.
+    failed_paths: Vec<WhyNot>,
+    /// Why the last action failed, if the instance ends with that.
+    error: Option<InstanceError>,
+    /// Workers that had to be left behind at the end.
+    left_behind: Vec<String>,
+    /// Connections and requests that were cut off at the end.
+    cut_off: u64,
+    /// The instance that this one takes over from; empty if there is none.
+    former: Inherited,
     mirror: Awaited<Mirror>,
     announcements: Awaited<Announcements>,
     workers: Vec<WorkerHandle>,
@@ -194,12 +212,14 @@ struct Instance {
     registered: Registered,
     /// The sockets of each service of the plan, in the plan's order.
     held: Vec<Held>,
-    /// The new instance that takes over from this one, if there is one.
+    /// The connections to new instances that take over from this one.
     takers: hand_over::Takers,
-    /// Set while this instance is a standby.
-    standing_by: Option<stand_by::StandingBy>,
+    /// The first instance, which this one stands by for.
+    first: Option<stand_by::FirstInstance>,
     /// Connections to the standbys of this instance.
-    stood_by: Vec<std::os::unix::net::UnixStream>,
+    standbys: stand_by::Standbys,
+    /// The connection that the present request came over.
+    asking: Option<UnixStream>,
     /// How many services, counted once per worker, have started to serve the sockets that a former instance
     /// had.
     begun: usize,
@@ -211,12 +231,12 @@ struct Instance {
     offered: watch::Sender<Option<Rc<metrics::Server>>>,
     /// The sandbox as it is in force.
     confined: report::Sandbox,
-    /// Set while the instance drains.
-    drain: Option<drain::Drain>,
+    /// The clients that follow a drain.
+    followers: drain::Followers,
     /// Sends messages from tasks and threads to the control loop.
-    tell: mpsc::Sender<Outcome>,
+    tell: mpsc::Sender<Message>,
     /// Receives these messages.
-    outcomes: mpsc::Receiver<Outcome>,
+    messages: mpsc::Receiver<Message>,
     /// When to check whether the workers are at rest.
     rest: Interval,
     started: Instant,
@@ -246,11 +266,6 @@ struct Interface {
     link_told: Option<LinkState>,
     /// The claims on the service's EtherTypes, one for each.
     frame_claims: Vec<FrameClaim>,
-    /// Whether to attach as soon as the workers have returned every former queue.
-    attach_due: bool,
-    /// Whether the claims are withheld, because claimed flows would bypass checks that the kernel is configured
-    /// to do.
-    held_back: bool,
     /// How often our program was moved before others at tc ingress.
     went_in_front: u32,
     /// The number of the next port, so that workers can tell a new port from a former one.
@@ -298,20 +313,17 @@ pub fn run(
             instance.reloads.notifies = signals.is_process();
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
             instance.offered.send_replace(scrapes);
-            if instance.standing_by.is_none() {
-                instance.registered = Registered::set(&instance.plan.registrations()).await;
-            }
-            instance.watch_first();
-            instance.watch_sockets();
             let offers = Offers { commands: &server, metrics: instance.offered.subscribe() };
             let plan = Rc::clone(&instance.plan);
             let outcome =
                 twinpath_host::run(&mut instance, &mut signals, offers, |state| ready(state, &plan)).await;
-            let outcome = outcome.map(|()| instance.tell_the_end());
-            // Done already, unless something failed.
-            std::mem::take(&mut instance.registered).unset().await;
-            let left = instance.stop();
-            if left.is_empty() { outcome } else { outcome.and(Err(InstanceError::LeftBehind(left))) }
+            if !instance.lifecycle.is_ended() {
+                instance.on(Event::Broken).await;
+            }
+            let Instance { left_behind, cut_off, .. } = instance;
+            let left =
+                if left_behind.is_empty() { Ok(()) } else { Err(InstanceError::LeftBehind(left_behind)) };
+            outcome.and(left).map(|()| cut_off)
         })
     })
 }

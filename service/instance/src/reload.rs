@@ -5,29 +5,29 @@
 //! The workers get the new services, which do not serve yet. The claims are changed. After that nothing can
 //! fail: one message to each worker starts new services, makes removed ones leave as in a drain, and
 //! changes limits. Sockets and connections of a service that stays are not touched.
+//! `service/lifecycle/src/reload.rs` has the order of the steps, and what a failed one undoes.
 
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tokio::time::Instant as Deadline;
-use twinpath_config::{Changes, Config, Fault, Origin, Path};
+use twinpath_config::{Changes, Config, Fault, Origin};
 use twinpath_host::metrics;
 use twinpath_host::notify;
+use twinpath_lifecycle::{Event, Outcome};
 use twinpath_observe::command::Set;
 use twinpath_observe::report;
-use twinpath_serve::{
-    DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, ServeCommand, Served, ServiceLimits, Switch,
-};
+use twinpath_serve::{DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, Served, ServiceLimits, Switch};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
 
 use super::addresses::{OwnAddresses, check_addresses, named};
+use super::lifecycle::limits_of;
 use super::{Instance, InstanceError, needs_fast_path};
 use crate::hold::{Held, Inherited, hold_all_ports, hold_frames};
-use crate::plan::{Plan, ServicePlan};
+use crate::plan::{FormerReflexes, Plan, ServicePlan};
 use crate::rpcbind::Registered;
 use crate::serving::{NewService, ServiceHandle, limits_for};
 
@@ -73,16 +73,30 @@ pub(super) struct Reloads {
     /// Workers that have prepared that change, and the errors they reported.
     prepared: usize,
     faults: Vec<String>,
-    leaving: Vec<Leaving>,
+    /// The change that is being made.
+    change: Option<Change>,
+    /// Why the last step failed.
+    error: Option<String>,
+    /// How the reload has ended: the changes, one line for each, or the reasons.
+    pub(super) outcome: Option<Result<Vec<String>, String>>,
 }
 
-/// A service that was removed from the configuration and has not drained yet.
-struct Leaving {
-    part: usize,
-    /// Workers on which it has not drained yet.
-    workers: usize,
-    /// When its remaining connections are closed; `None`: they have been.
-    cut_at: Option<Deadline>,
+/// A change of the configuration that is being made.
+struct Change {
+    /// Whether anything but the source of a value differs.
+    differs: bool,
+    changes: Changes,
+    config: Config,
+    lines: Vec<String>,
+    /// The new plan; once it is in force, the former one.
+    plan: Rc<Plan>,
+    services: Vec<Box<dyn Prototype>>,
+    applied: Option<Box<dyn FnOnce()>>,
+    former: FormerReflexes,
+    /// Whether there was memory for kept replies before.
+    had_store: bool,
+    staged: Staged,
+    handles: Vec<Vec<ServiceHandle>>,
 }
 
 impl Reloads {
@@ -98,7 +112,9 @@ impl Reloads {
             owed: 0,
             prepared: 0,
             faults: Vec::new(),
-            leaving: Vec::new(),
+            change: None,
+            error: None,
+            outcome: None,
         }
     }
 
@@ -115,20 +131,6 @@ impl Reloads {
     /// A worker has switched to the new services.
     pub(super) const fn switched(&mut self) {
         self.owed -= 1;
-    }
-
-    /// Whether a removed service has not drained yet.
-    pub(super) const fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
-    pub(super) fn is_leaving(&self, part: usize) -> bool {
-        self.leaving.iter().any(|leaving| leaving.part == part)
-    }
-
-    /// When the time limit of the next removed service expires.
-    pub(super) fn cut_due(&self) -> Option<Deadline> {
-        self.leaving.iter().filter_map(|leaving| leaving.cut_at).min()
     }
 
     fn note(&mut self, outcome: &Result<Vec<String>, String>) {
@@ -158,6 +160,7 @@ impl Reloads {
 }
 
 /// Everything made for a change and not used yet. Dropping it undoes it.
+#[derive(Default)]
 struct Staged {
     /// For each service of the new plan that is new: its part and sockets.
     fresh: Vec<Option<Held>>,
@@ -182,7 +185,9 @@ impl Instance {
     /// Nothing was changed; there is one line for each reason.
     pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
         notify::if_told(self.reloads.notifies, notify::reloading);
-        let outcome = self.try_reload().await;
+        self.on(Event::ReloadAsked).await;
+        let stopping = || Err("the instance is stopping".to_owned());
+        let outcome = self.reloads.outcome.take().unwrap_or_else(stopping);
         match &outcome {
             Ok(changed) if changed.is_empty() => {
                 tracing::info!("the configuration was read again: nothing differs");
@@ -192,22 +197,35 @@ impl Instance {
         }
         self.reloads.note(&outcome);
         self.registered.look_again();
-        self.watch_sockets();
         notify::if_told(self.reloads.notifies, notify::ready);
         outcome
     }
 
-    async fn try_reload(&mut self) -> Result<Vec<String>, String> {
+    /// Notes why a step failed.
+    fn step_failed(&mut self, why: impl Into<String>) -> Outcome {
+        self.reloads.error = Some(why.into());
+        Outcome::Failed
+    }
+
+    /// The claims of the new configuration are refused.
+    pub(super) fn claims_refused(&mut self, error: impl std::fmt::Display) -> Outcome {
+        self.step_failed(format!("the claims of the new configuration are refused: {error}"))
+    }
+
+    /// Reads the configuration again, and compares it with the one in force.
+    pub(super) fn read_configuration(&mut self) -> Outcome {
+        match self.read_change() {
+            Ok(change) => {
+                let outcome = if change.differs { Outcome::Done } else { Outcome::Nothing };
+                self.reloads.change = Some(change);
+                outcome
+            }
+            Err(why) => self.step_failed(why),
+        }
+    }
+
+    fn read_change(&self) -> Result<Change, String> {
         let source = self.reloads.source.as_ref().ok_or(NO_FILE)?;
-        if self.drain.is_some() {
-            return Err("the instance is stopping".to_owned());
-        }
-        if let Some(other) = &self.standing_by {
-            return Err(format!("it is {}: reload that one, and start this one again", other.sentence()));
-        }
-        if self.is_taken_over() {
-            return Err("another instance is taking over: reload that one once it serves".to_owned());
-        }
         if self.reloads.owed > 0 {
             return Err(
                 "a worker has not yet answered the last reload: it is stuck or very busy (twinpath show \
@@ -216,79 +234,115 @@ impl Instance {
             );
         }
         let Loaded { config, plan, services, applied } = (source.read)()?;
-        let (file, former) = (source.file.clone(), source.config.clone());
+        let former = &source.config;
         let refused = |faults: Vec<Fault>| {
-            let lines: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", file.display())).collect();
+            let lines: Vec<_> =
+                faults.iter().map(|fault| format!("{}: {fault}", source.file.display())).collect();
             lines.join("\n")
         };
-        let changes = Changes::between(&former, &config).map_err(refused)?;
-        let lines = changes.lines(&former, &config);
-        let settings = plan.settings.clone();
-        if config != former {
-            let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
-            let plan = Plan { take_over, stand_by, ..plan };
-            let former = self.plan.former_reflexes(&changes.services);
-            let had_store = self.reflexes.kept().is_some();
-            let plan = self.reflexes.allow(plan, &services, &former);
-            if let Err(why) = self.change(&changes, plan, &services).await {
-                self.reflexes.refuse(had_store);
-                return Err(why);
+        let changes = Changes::between(former, &config).map_err(refused)?;
+        let lines = changes.lines(former, &config);
+        let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
+        Ok(Change {
+            differs: config != *former,
+            former: self.plan.former_reflexes(&changes.services),
+            had_store: self.reflexes.kept().is_some(),
+            changes,
+            config,
+            lines,
+            plan: Rc::new(Plan { take_over, stand_by, ..plan }),
+            services,
+            applied,
+            staged: Staged::default(),
+            handles: Vec::new(),
+        })
+    }
+
+    /// Binds the new ports and makes the new services.
+    pub(super) async fn stage(&mut self) -> Outcome {
+        let Some(mut change) = self.reloads.change.take() else { return Outcome::Failed };
+        let plan = self.reflexes.allow((*change.plan).clone(), &change.services, &change.former);
+        let plan = self.with_known_ports(plan, &change.changes);
+        let staged = self.stage_services(&change.changes, plan, &change.services).await;
+        let outcome = match staged {
+            Ok((staged, plan)) => {
+                change.plan = Rc::new(self.reflexes.settle(plan));
+                change.staged = staged;
+                Outcome::Done
             }
-            self.reflexes.forget(&former);
-            self.set_workers(&changes, &config);
+            Err(error) if self.lifecycle.has_leaving() => self.step_failed(format!(
+                "{error}\na service that left at an earlier reload has connections yet, and may hold that port: try again \
+                 once they have ended (limits.drain_ms)"
+            )),
+            Err(error) => self.step_failed(error.to_string()),
+        };
+        self.reloads.change = Some(change);
+        outcome
+    }
+
+    /// Gives the workers the new services and waits until all have taken them.
+    pub(super) fn prepare(&mut self) -> Outcome {
+        let Some(mut change) = self.reloads.change.take() else { return Outcome::Failed };
+        let prepared = self.prepare_services(&change.plan, &mut change.staged);
+        let outcome = match prepared {
+            Ok(handles) => {
+                change.handles = handles;
+                Outcome::Done
+            }
+            Err(why) => self.step_failed(why),
+        };
+        self.reloads.change = Some(change);
+        outcome
+    }
+
+    /// Makes the new plan the one in force.
+    pub(super) fn adopt(&mut self) {
+        if let Some(change) = &mut self.reloads.change {
+            std::mem::swap(&mut self.plan, &mut change.plan);
         }
-        // A file may now give a value that was a default before; the report distinguishes the two.
+        self.lifecycle.set_limits(limits_of(&self.plan));
+    }
+
+    /// Makes the former plan the one in force again.
+    pub(super) fn restore(&mut self) {
+        self.adopt();
+    }
+
+    /// Replaces the stand-in by one with the services of the plan.
+    pub(super) fn renew_stand_in_of_change(&mut self) {
+        if let Some(change) = self.reloads.change.take() {
+            self.renew_stand_in(&change.services);
+            self.reloads.change = Some(change);
+        }
+    }
+
+    /// Reports how the reload has ended.
+    pub(super) fn finish_reload(&mut self, done: bool) {
+        let change = self.reloads.change.take();
+        if !done {
+            if let Some(change) = change {
+                self.reflexes.refuse(change.had_store);
+            }
+            self.reloads.outcome = Some(Err(self.reloads.error.take().unwrap_or_default()));
+            return;
+        }
+        let Some(change) = change else { return };
+        let settings = if change.differs {
+            self.reflexes.forget(&change.former);
+            self.set_workers(&change.changes, &change.config);
+            self.plan.settings.clone()
+        } else {
+            // A file may now give a value that was a default before; the report distinguishes the two.
+            change.plan.settings.clone()
+        };
         self.plan = Rc::new(Plan { settings, ..(*self.plan).clone() });
-        self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
-        applied.into_iter().for_each(|applied| applied());
-        Ok(lines)
+        self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&change.config));
+        change.applied.into_iter().for_each(|applied| applied());
+        self.reloads.outcome = Some(Ok(change.lines));
     }
+}
 
-    /// Makes the whole change, or none of it.
-    async fn change(
-        &mut self,
-        changes: &Changes,
-        plan: Plan,
-        services: &[Box<dyn Prototype>],
-    ) -> Result<(), String> {
-        let (mut staged, plan) = match self
-            .stage(changes, self.with_known_ports(plan, changes), services)
-            .await
-        {
-            Ok(staged) => staged,
-            Err(error) if self.reloads.has_leaving() => {
-                return Err(format!(
-                    "{error}\na service that left at an earlier reload has connections yet, and may hold that port: try again \
-                     once they have ended (limits.drain_ms)"
-                ));
-            }
-            Err(error) => return Err(error.to_string()),
-        };
-        let plan = Rc::new(self.reflexes.settle(plan));
-        let parts = staged.parts();
-        let handles = match self.prepare(&plan, &mut staged) {
-            Ok(handles) => handles,
-            Err(why) => {
-                self.undo(parts);
-                return Err(why);
-            }
-        };
-        let former = std::mem::replace(&mut self.plan, plan);
-        if let Err(why) = self.claim_anew(&former).await {
-            self.plan = former;
-            self.undo(parts);
-            return Err(why);
-        }
-        let own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
-        self.own.services_changed(own);
-        // An address that a new service names may be claimed now.
-        self.retarget();
-        self.switch(changes, staged, handles, services);
-        self.renew_stand_in(services);
-        self.register_anew(&former).await;
-        Ok(())
-    }
-
+impl Instance {
     /// The plan, in which a service keeps the ports that the kernel has chosen for it.
     fn with_known_ports(&self, plan: Plan, changes: &Changes) -> Plan {
         let known = |asked: Option<u16>, former: Option<u16>| match asked {
@@ -308,7 +362,7 @@ impl Instance {
     }
 
     /// Binds the new ports and makes the new services. Returns the plan with the ports that the kernel has chosen.
-    async fn stage(
+    async fn stage_services(
         &mut self,
         changes: &Changes,
         plan: Plan,
@@ -352,7 +406,7 @@ impl Instance {
             None => Vec::new(),
         };
         let mut free = (0..PARTS_MAX).filter(|part| {
-            !self.held.iter().any(|held| held.part == *part) && !self.reloads.is_leaving(*part)
+            !self.held.iter().any(|held| held.part == *part) && !self.lifecycle.is_leaving(*part)
         });
         let parts: Vec<_> = free.by_ref().take(fresh.len()).collect();
         if parts.len() < fresh.len() {
@@ -374,7 +428,11 @@ impl Instance {
 
     /// Gives the workers the new services and waits until all have taken them. From then on the new
     /// services get frames that are claimed for no former service.
-    fn prepare(&mut self, plan: &Plan, staged: &mut Staged) -> Result<Vec<Vec<ServiceHandle>>, String> {
+    fn prepare_services(
+        &mut self,
+        plan: &Plan,
+        staged: &mut Staged,
+    ) -> Result<Vec<Vec<ServiceHandle>>, String> {
         let former = self.plan.services.iter().zip(&self.held);
         let fresh = plan.services.iter().zip(&staged.fresh);
         let fresh = fresh.filter_map(|(plan, held)| Some((plan, held.as_ref()?)));
@@ -412,47 +470,49 @@ impl Instance {
         if self.reloads.faults.is_empty() { Ok(handles) } else { Err(self.reloads.faults.join("\n")) }
     }
 
-    /// Changes the claims to those of the present plan, which is the new one; restores those of `former` if
-    /// that fails.
-    async fn claim_anew(&mut self, former: &Plan) -> Result<(), String> {
+    /// Changes the claims of the attached programs to those of the present plan, which is the new one; restores those
+    /// of the former one if that fails.
+    pub(super) fn change_claims(&mut self) -> Outcome {
         let claims = self.plan.claims();
-        let failed = |error| format!("the claims of the new configuration are refused: {error}");
-        let Some(ifindex) = self.interface.ifindex.filter(|_| !claims.is_empty()) else { return Ok(()) };
-        if self.interface.attachment.is_some() && self.is_held_back() {
-            self.detach(ifindex);
-            return Ok(());
+        if claims.is_empty() {
+            return Outcome::Nothing;
+        }
+        if self.is_held_back() {
+            return Outcome::Withheld;
         }
         if self.reflexes.need_other_programs(&self.plan, self.interface.attachment.as_ref()) {
-            // It is attached again once the workers have returned its queues; the kernel serves until then.
-            self.detach(ifindex);
-            self.interface.attach_due = true;
-            return Ok(());
+            return Outcome::OtherPrograms;
         }
-        if let Some(attachment) = &mut self.interface.attachment {
-            let Err(error) = attachment.claim(claims) else { return Ok(()) };
-            // The error may come from the clean-up after the new claims were in force.
-            if let Err(error) = attachment.claim(former.claims()) {
-                tracing::error!("the former claims cannot be put back: {error}");
-            }
-            return Err(failed(error));
+        let former = self.reloads.change.as_ref().map(|change| change.plan.claims()).unwrap_or_default();
+        let Some(attachment) = &mut self.interface.attachment else { return Outcome::Nothing };
+        let Err(error) = attachment.claim(claims) else { return Outcome::Done };
+        // The error may come from the clean-up after the new claims were in force.
+        if let Err(error) = attachment.claim(former) {
+            tracing::error!("the former claims cannot be put back: {error}");
         }
-        let is_due = self.interface.attach_due || self.leaving() > 0;
-        if self.interface.choice.path == Path::Kernel || is_due || self.is_held_back() {
-            return Ok(());
-        }
-        self.attach().await.map_err(failed)?;
-        self.wait_until_steered();
-        Ok(())
+        self.claims_refused(error)
     }
 
     /// The steps that cannot fail: new services begin, removed ones leave, and limits change.
-    fn switch(
+    pub(super) fn switch(&mut self) -> Outcome {
+        let own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
+        self.own.services_changed(own);
+        // An address that a new service names may be claimed now.
+        self.retarget();
+        let Some(mut change) = self.reloads.change.take() else { return Outcome::Failed };
+        let (staged, handles) = (std::mem::take(&mut change.staged), std::mem::take(&mut change.handles));
+        let outcome = self.switch_services(&change.changes, staged, handles, &change.services);
+        self.reloads.change = Some(change);
+        outcome
+    }
+
+    fn switch_services(
         &mut self,
         changes: &Changes,
         staged: Staged,
         handles: Vec<Vec<ServiceHandle>>,
         services: &[Box<dyn Prototype>],
-    ) {
+    ) -> Outcome {
         let begin = staged.parts();
         let Staged { fresh, frame_claims, metrics, .. } = staged;
         let mut former: Vec<_> = std::mem::take(&mut self.held).into_iter().map(Some).collect();
@@ -484,7 +544,6 @@ impl Instance {
             worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
             self.reloads.owed += 1;
         }
-        self.expect_to_leave(leave);
         if !self.wait_for_workers(|instance| instance.reloads.owed > 0) || self.begun < expected {
             tracing::warn!(
                 "not every worker serves the new services' sockets yet: they wait in the kernel meanwhile"
@@ -493,20 +552,16 @@ impl Instance {
         self.interface.frame_claims.extend(frame_claims);
         let types: Vec<_> = self.plan.services.iter().filter_map(|service| service.ethertype).collect();
         self.interface.frame_claims.retain(|claim| types.contains(&claim.ethertype()));
-        if let Some(ifindex) = self.interface.ifindex.filter(|_| self.plan.claims().is_empty()) {
-            self.detach(ifindex);
-        }
         if let Some(metrics) = metrics {
             self.scrapers = metrics.as_ref().map(|server| Arc::clone(server.counters()));
             self.offered.send_replace(metrics);
         }
-        self.taker_is_outdated();
-        // Closing the connections tells the standbys that the sockets have changed.
-        self.stood_by.clear();
+        Outcome::Leaving { parts: leave, workers: self.workers.len() }
     }
 
     /// Removes the services that the workers have prepared; they have served nothing yet.
-    fn undo(&mut self, parts: Vec<usize>) {
+    pub(super) fn undo(&mut self) -> Outcome {
+        let parts = self.reloads.change.as_ref().map(|change| change.staged.parts()).unwrap_or_default();
         let routes: Vec<_> = self.workers.iter().map(|_| self.routes()).collect();
         let number = self.reloads.number;
         for (worker, routes) in self.workers.iter_mut().zip(routes) {
@@ -515,15 +570,8 @@ impl Instance {
             worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
             self.reloads.owed += 1;
         }
-        self.expect_to_leave(parts);
         self.wait_for_workers(|instance| instance.reloads.owed > 0);
-    }
-
-    fn expect_to_leave(&mut self, parts: Vec<usize>) {
-        let (workers, cut_at) = (self.workers.len(), Some(Deadline::now() + self.plan.drain));
-        for part in parts {
-            self.reloads.leaving.push(Leaving { part, workers, cut_at });
-        }
+        Outcome::Leaving { parts, workers: self.workers.len() }
     }
 
     /// Applies the changes of `[worker]`. A value that `twinpath set` has changed stays, unless the file
@@ -544,9 +592,10 @@ impl Instance {
     }
 
     /// Updates the registrations with rpcbind, if they change.
-    async fn register_anew(&mut self, former: &Plan) {
+    pub(super) async fn register_anew(&mut self) {
         let now = self.plan.registrations();
-        if now != former.registrations() {
+        let former = self.reloads.change.as_ref().map(|change| change.plan.registrations());
+        if former.is_some_and(|former| former != now) {
             std::mem::take(&mut self.registered).unset().await;
             self.registered = Registered::set(&now).await;
         }
@@ -557,21 +606,6 @@ impl Instance {
     /// A removed service has drained on worker `worker`.
     pub(super) fn left(&mut self, worker: usize, part: usize) {
         self.workers[worker].services.retain(|service| service.part != part);
-        let leaving = &mut self.reloads.leaving;
-        leaving.iter_mut().filter(|leaving| leaving.part == part).for_each(|leaving| leaving.workers -= 1);
-        leaving.retain(|leaving| leaving.workers > 0);
-    }
-
-    /// Closes the remaining connections of removed services whose time limit is over.
-    pub(super) fn cut_leaving(&mut self) {
-        let now = Deadline::now();
-        for leaving in &mut self.reloads.leaving {
-            if leaving.cut_at.is_some_and(|at| at <= now) {
-                leaving.cut_at = None;
-                for worker in &mut self.workers {
-                    worker.tell(Command::Engine(DemuxCommand::One(leaving.part, ServeCommand::Cut)));
-                }
-            }
-        }
+        self.events.push_back(Event::Left(part));
     }
 }

@@ -17,7 +17,6 @@ use twinpath_observe::report::{
 use twinpath_service::ServiceCounters;
 
 use super::Instance;
-use super::stand_by::StandingBy;
 use crate::plan::{ServicePlan, port_claim};
 use crate::serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
 
@@ -44,7 +43,7 @@ impl Instance {
                 ports: self.plan.services.iter().flat_map(ServicePlan::ports).collect(),
                 draining: self.report_drain(),
                 configuration: self.reloads.report(),
-                standing_by: self.standing_by.as_ref().map(StandingBy::report),
+                standing_by: self.report_standby(),
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
             services: self.report_services(&kept),

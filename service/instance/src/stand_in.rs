@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use twinpath_host::{StartError, readable_copy};
+use twinpath_lifecycle::Event;
 use twinpath_serve::Prototype;
 use twinpath_sys::clock;
 
@@ -90,7 +91,8 @@ impl Instance {
             let by_sockets = worker.unserved.map(|unserved| unserved.since);
             worker.look_at_stuck(by_claims.or(by_sockets), by_claims.is_some(), now);
         }
-        let is_stuck = self.drain.is_none() && self.workers.iter().any(|worker| worker.is_stuck());
-        self.stand_in.iter_mut().for_each(|stand_in| stand_in.serve_if(is_stuck));
+        let is_stuck = self.workers.iter().any(|worker| worker.is_stuck());
+        self.events.push_back(Event::Stuck(is_stuck));
+        self.stand_in.iter_mut().for_each(StandIn::look_later);
     }
 }

@@ -1,5 +1,6 @@
 //! Starting an instance, step by step.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use twinpath_config::{Path, PathAsked};
 use twinpath_host::machine::Machine;
 use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, MESSAGES_MAX};
+use twinpath_lifecycle::{Action, Event, Lifecycle, Origin, Outcome};
 use twinpath_serve::{Prototype, Routes};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
@@ -25,8 +27,9 @@ use twinpath_time::Duration;
 use super::Parts;
 use super::addresses::{OwnAddresses, check_addresses, claimed};
 use super::fallback::Fallback;
+use super::lifecycle::limits_of;
 use super::reload::{Reloads, Source};
-use super::stand_by::StandingBy;
+use super::stand_by::FirstInstance;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
 use crate::hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use crate::plan::{Plan, ServicePlan};
@@ -65,92 +68,22 @@ impl Instance {
         source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
-        let (reflexes, plan) = ServedReflexes::of(plan, parts.services);
-        set_aside(slow_sockets(&plan));
-        let (mirror, announcements) = listen_to_kernel(&plan)?;
-        let link = find_link(&mirror, &plan.interface)?;
-        let (mut former, sockets) = hold(&plan, &mirror, &link.name)?;
-        let services = plan.services.iter().cloned().zip(&sockets);
-        let services = services.map(|(service, sockets)| sockets.name_ports(service)).collect();
-        let plan = Plan { services, ..plan };
-        let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
-        let standing_by = stand_by(&plan, &mut former, &held)?;
-        former.aside()?;
-        let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
-        tidy(&link);
-        let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach);
-        if standing_by.is_some() {
-            // The first instance's program is on the interface, but will be gone when this instance
-            // attaches.
-            facts.foreign_xdp = None;
+        let lifecycle = Lifecycle::new(origin_of(&plan), limits_of(&plan), plan.path == PathAsked::Auto);
+        let mut before = BeforeWorkers::new(plan, parts, lifecycle)?;
+        let waits = before.until_workers()?;
+        let (mut instance, sockets) = before.into_instance(parts, source, socket).await?;
+        let started = instance.start_workers(sockets, parts.services, waits);
+        let started = started.and_then(|()| {
+            instance.plan = Rc::new(instance.reflexes.settle((*instance.plan).clone()));
+            instance.stand_in = instance.new_stand_in(parts.services)?;
+            Ok(())
+        });
+        let outcome = started.map_or_else(|error| instance.failed(error), |()| Outcome::Done);
+        instance.on(Event::Outcome(outcome)).await;
+        match instance.error.take() {
+            Some(error) if instance.lifecycle.is_ended() => Err(error),
+            _ => Ok(instance),
         }
-        let addresses = claimed(&plan.services, &mirror, link.ifindex);
-        let (choice, fallback) = Fallback::settle(&plan, &facts, &addresses, parts.measure_fallback)?;
-        needs_fast_path(&plan, &choice)?;
-        let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
-        let needs = needs(&plan, &machine, source.as_ref(), socket);
-        let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
-        let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
-        let (tell, outcomes) = mpsc::channel(MESSAGES_MAX);
-        let mut instance = Self {
-            plan: Rc::new(plan),
-            mirror,
-            announcements,
-            workers: Vec::new(),
-            stand_in: None,
-            unserved: None,
-            interface,
-            pools_for_xdp,
-            machine,
-            scrapers: None,
-            captures: Default::default(),
-            reflexes,
-            registered: Default::default(),
-            confined,
-            drain: None,
-            takers: Default::default(),
-            standing_by,
-            stood_by: Vec::new(),
-            begun: 0,
-            own: Default::default(),
-            reloads: Reloads::new(source),
-            offered: watch::Sender::new(None),
-            held,
-            tell,
-            outcomes,
-            rest: interval(REST_INTERVAL),
-            started: clock::now(),
-        };
-        match instance.begin_to_serve(sockets, parts.services, former).await {
-            Ok(()) => Ok(instance),
-            Err(error) => {
-                let _ = instance.stop();
-                Err(error)
-            }
-        }
-    }
-
-    async fn begin_to_serve(
-        &mut self,
-        sockets: Vec<KernelSockets>,
-        services: &[Box<dyn Prototype>],
-        former: Inherited,
-    ) -> Result<(), InstanceError> {
-        self.own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
-        // Until everything is ready, requests that wait in the sockets belong to the former instance.
-        self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
-        self.plan = Rc::new(self.reflexes.settle((*self.plan).clone()));
-        self.stand_in = self.new_stand_in(services)?;
-        if let Some(standing_by) = &self.standing_by {
-            (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());
-            return Ok(());
-        }
-        self.attach_first().await?;
-        self.wait_until_steered();
-        if former.is_some() {
-            self.begin_with_sockets()?;
-        }
-        Ok(former.serving()?)
     }
 
     fn start_workers(
@@ -190,33 +123,6 @@ impl Instance {
         ForWorkers { count, cpus, addresses: self.addresses().into(), wait, kept }
     }
 
-    /// The first attachment.
-    async fn attach_first(&mut self) -> Result<(), InstanceError> {
-        if self.interface.choice.path != Path::Kernel && self.is_held_back() {
-            return Ok(());
-        }
-        self.attach_best().await
-    }
-
-    /// Attaches to the chosen path. A path that was asked for by name must work; `auto` continues with the next best
-    /// one.
-    pub(super) async fn attach_best(&mut self) -> Result<(), InstanceError> {
-        let mut failed = Vec::new();
-        while self.interface.choice.path != Path::Kernel {
-            let path = self.interface.choice.path;
-            let Err(source) = self.attach().await else { return Ok(()) };
-            if self.plan.path != PathAsked::Auto {
-                return Err(InstanceError::Attach { path, interface: self.interface.name.clone(), source });
-            }
-            failed.push(WhyNot { path, reason: format!("attaching failed: {source}") });
-            self.interface.choice = self.choose_path(&failed)?;
-            let next = self.interface.choice.path;
-            tracing::warn!("cannot attach {path} to {}: {source}; going on with {next}", self.interface.name);
-            needs_fast_path(&self.plan, &self.interface.choice)?;
-        }
-        Ok(())
-    }
-
     /// The best path by the ranking of `host/attach/src/path/choose.rs`, without those that are ruled out: by the
     /// measurement at start, by the size of the workers' pools, or because attaching has `failed`.
     pub(super) fn choose_path(&self, failed: &[WhyNot]) -> Result<Choice, Refusal> {
@@ -233,24 +139,6 @@ impl Instance {
     }
 }
 
-/// Holds the ports of the plan, including those that another instance passes on.
-fn hold(
-    plan: &Plan,
-    mirror: &Mirror,
-    interface: &str,
-) -> Result<(Inherited, Vec<KernelSockets>), InstanceError> {
-    let mut former = former_of(plan)?;
-    // Addresses that another instance serves stay valid.
-    check_addresses(
-        &plan.services,
-        |service, address| former.serves_at(service, address),
-        mirror,
-        interface,
-    )?;
-    let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
-    Ok((former, sockets))
-}
-
 /// The rights that the sandbox must leave to the instance.
 fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::path::Path) -> Needs {
     Needs {
@@ -262,15 +150,166 @@ fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::
     }
 }
 
+/// Where the sockets of an instance with this plan come from.
+const fn origin_of(plan: &Plan) -> Origin {
+    match (&plan.stand_by, &plan.take_over) {
+        (Some(_), _) => Origin::StandsBy,
+        (None, Some(_)) => Origin::TakesOver,
+        (None, None) => Origin::Fresh,
+    }
+}
+
+/// The start before the workers. Dropping it undoes it.
+struct BeforeWorkers {
+    lifecycle: Lifecycle,
+    reflexes: ServedReflexes,
+    plan: Plan,
+    mirror: Awaited<Mirror>,
+    announcements: Awaited<Announcements>,
+    link: Link,
+    /// The ports, once they are held.
+    sockets: Vec<KernelSockets>,
+    held: Vec<Held>,
+    first: Option<FirstInstance>,
+    /// Last: the former instance attaches its own programs when its connection closes.
+    former: Inherited,
+}
+
+impl BeforeWorkers {
+    fn new(plan: Plan, parts: Parts<'_>, lifecycle: Lifecycle) -> Result<Self, InstanceError> {
+        let (reflexes, plan) = ServedReflexes::of(plan, parts.services);
+        set_aside(slow_sockets(&plan));
+        let (mirror, announcements) = listen_to_kernel(&plan)?;
+        let link = find_link(&mirror, &plan.interface)?;
+        let (sockets, held, former) = (Vec::new(), Vec::new(), Inherited::default());
+        Ok(Self {
+            lifecycle,
+            reflexes,
+            plan,
+            mirror,
+            announcements,
+            link,
+            sockets,
+            held,
+            first: None,
+            former,
+        })
+    }
+
+    /// Does the steps before the workers start. Returns whether the workers are to wait with what is in the sockets.
+    fn until_workers(&mut self) -> Result<bool, InstanceError> {
+        let (mut event, mut error) = (Event::Start, None);
+        loop {
+            let outcome = match self.lifecycle.handle(clock::now(), event).first() {
+                Some(Action::HoldPorts) => self.hold_ports().map(|()| Outcome::Done),
+                Some(Action::Say(step)) => {
+                    self.former.say(*step).map_err(InstanceError::from).and_then(|heard| {
+                        let from = self.plan.take_over.clone().unwrap_or_default();
+                        let silent = || HoldError::TakeOver { from, why: "it does not answer".to_owned() };
+                        if heard { Ok(Outcome::Done) } else { Err(silent().into()) }
+                    })
+                }
+                Some(Action::StartWorkers { waits }) => return Ok(*waits),
+                _ => return Err(error.unwrap_or(InstanceError::TooMany)),
+            };
+            event = Event::Outcome(outcome.unwrap_or_else(|why| {
+                error = Some(why);
+                Outcome::Failed
+            }));
+        }
+    }
+
+    /// Holds the ports of the plan, including those that another instance passes on.
+    fn hold_ports(&mut self) -> Result<(), InstanceError> {
+        self.former = former_of(&self.plan)?;
+        let (former, plan) = (&mut self.former, &self.plan);
+        // Addresses that another instance serves stay valid.
+        let was_served = |service: &ServicePlan, address| former.serves_at(service, address);
+        check_addresses(&plan.services, was_served, &self.mirror, &self.link.name)?;
+        self.sockets = hold_all_ports(&plan.services, plan.workers, former)?;
+        let services = plan.services.iter().cloned().zip(&self.sockets);
+        let services = services.map(|(service, sockets)| sockets.name_ports(service)).collect();
+        self.plan = Plan { services, ..plan.clone() };
+        self.held = Held::of_all(&self.sockets).map_err(InstanceError::Control)?;
+        self.first = stand_by(&self.plan, &mut self.former, &self.held)?;
+        Ok(())
+    }
+
+    /// Chooses the path. Returns the instance before its workers, and the sockets for them.
+    async fn into_instance(
+        self,
+        parts: Parts<'_>,
+        source: Option<Source>,
+        socket: &std::path::Path,
+    ) -> Result<(Instance, Vec<KernelSockets>), InstanceError> {
+        let Self { plan, mirror, link, .. } = &self;
+        let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
+        tidy(link);
+        let mut facts = learn_facts(mirror, link, plan.ethertype().is_none(), plan.attach);
+        if self.first.is_some() {
+            // The first instance's program is on the interface, but will be gone when this instance
+            // attaches.
+            facts.foreign_xdp = None;
+        }
+        let addresses = claimed(&plan.services, mirror, link.ifindex);
+        let (choice, fallback) = Fallback::settle(plan, &facts, &addresses, parts.measure_fallback)?;
+        needs_fast_path(plan, &choice)?;
+        let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
+        let needs = needs(plan, &machine, source.as_ref(), socket);
+        let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
+        let interface = Interface::new(link, facts, choice, fallback, frame_claims).await;
+        let own = OwnAddresses::now(&plan.services, mirror, interface.ifindex);
+        let (tell, messages) = mpsc::channel(MESSAGES_MAX);
+        let instance = Instance {
+            plan: Rc::new(self.plan),
+            lifecycle: self.lifecycle,
+            events: VecDeque::new(),
+            failed_paths: Vec::new(),
+            error: None,
+            left_behind: Vec::new(),
+            cut_off: 0,
+            former: self.former,
+            mirror: self.mirror,
+            announcements: self.announcements,
+            workers: Vec::new(),
+            stand_in: None,
+            unserved: None,
+            interface,
+            pools_for_xdp,
+            machine,
+            scrapers: None,
+            captures: Default::default(),
+            reflexes: self.reflexes,
+            registered: Default::default(),
+            confined,
+            followers: Default::default(),
+            takers: Default::default(),
+            first: self.first,
+            standbys: Default::default(),
+            asking: None,
+            begun: 0,
+            own,
+            reloads: Reloads::new(source),
+            offered: watch::Sender::new(None),
+            held: self.held,
+            tell,
+            messages,
+            rest: interval(REST_INTERVAL),
+            started: clock::now(),
+        };
+        Ok((instance, self.sockets))
+    }
+}
+
 /// Becomes a standby of the instance that the sockets came from, if the plan says so.
-fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, HoldError> {
+fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<FirstInstance>, HoldError> {
     let Some(first) = &plan.stand_by else { return Ok(None) };
     let failed = |why: String| HoldError::StandBy { from: first.clone(), why };
     let former = std::mem::take(former);
     if former.left().is_some() {
         return Err(failed("it serves more ports than this one: give both the same".to_owned()));
     }
-    let watched = StandingBy::new(former, held, plan.fail_open);
+    let watched = FirstInstance::new(former, held, plan.fail_open);
     watched.map(Some).map_err(|error| failed(format!("its process cannot be watched: {error}")))
 }
 
@@ -297,9 +336,7 @@ impl Interface {
             stuck_said: None,
             link_told: None,
             frame_claims,
-            attach_due: false,
             next_port: 0,
-            held_back: false,
             went_in_front: 0,
         }
     }

@@ -10,7 +10,8 @@ impl Instance {
     /// Watches the sockets of the workers, if this instance is the one that serves them.
     pub(super) fn watch_sockets(&mut self) {
         self.unserved = None;
-        if self.plan.fail_open.is_zero() || self.standing_by.is_some() || self.drain.is_some() {
+        if self.plan.fail_open.is_zero() || self.lifecycle.standby().is_some() || self.lifecycle.is_draining()
+        {
             return;
         }
         let workers = self.workers.iter().map(|worker| Arc::clone(&worker.counters));

@@ -89,6 +89,14 @@ impl Lifecycle {
         }
     }
 
+    /// Attaching has ended, or goes on with the next best path.
+    pub(crate) fn attached_again(&mut self, outcome: &Outcome, actions: &mut Vec<Action>) {
+        self.attached(outcome);
+        if *outcome == Outcome::Failed && self.tries_next_path {
+            self.ask(Action::NextPath, Awaited::Path, actions);
+        }
+    }
+
     /// Notes how attaching ended.
     pub(crate) fn attached(&mut self, outcome: &Outcome) {
         self.fast.attached = *outcome == Outcome::Done;

@@ -85,7 +85,7 @@ pub(crate) enum Awaited {
 pub struct Lifecycle {
     origin: Origin,
     limits: Limits,
-    /// Whether the start goes on with the next best path if attaching fails.
+    /// Whether it goes on with the next best path if attaching fails.
     tries_next_path: bool,
     phase: Phase,
     fast: FastPath,
@@ -168,7 +168,7 @@ impl Lifecycle {
         match (std::mem::replace(&mut self.awaited, Awaited::Nothing), self.phase) {
             (Awaited::Start, Phase::Starting(step)) => self.start_continues(step, outcome, actions),
             (Awaited::Path, _) => self.path_chosen(outcome, actions),
-            (Awaited::Attach, _) => self.attached(outcome),
+            (Awaited::Attach, _) => self.attached_again(outcome, actions),
             (Awaited::Give(id), _) => self.sockets_given(id, outcome, actions),
             (Awaited::Drain, _) => {
                 if let Outcome::Draining { services, listening } = outcome {

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use twinpath_lifecycle::Step;
 use twinpath_observe::command::{self as command, Request};
 use twinpath_sys::UdpSocket;
 use twinpath_sys::tcp_listener::Group;
@@ -23,16 +24,6 @@ const STEP_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The answer to a request for the sockets while the instance is about to end.
 pub const STOPPING: &str = "the instance is stopping";
-
-/// A message of a new instance that has got the sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Step {
-    /// It asks the former instance to detach its programs, because it is about to attach its own.
-    Aside,
-    /// It serves.
-    Serving,
-}
 
 /// The sockets of a former instance, and the connection to it. Empty if nothing is taken over.
 #[derive(Default)]
@@ -155,33 +146,38 @@ impl Inherited {
         self.stream.is_some()
     }
 
-    /// Asks the former instance to detach its programs; it continues to serve through the kernel's sockets.
-    /// Does nothing without a former instance.
+    /// Whether the former instance still waits for this one: it has said nothing since its last answer.
     ///
     /// # Errors
     ///
-    /// [`HoldError::TakeOver`].
-    pub fn aside(&self) -> Result<(), HoldError> {
-        self.say(Step::Aside)
+    /// [`HoldError::TakeOver`]: it has given this one up.
+    pub fn confirm(&self) -> Result<(), HoldError> {
+        let Some(stream) = self.stream.as_ref() else { return Ok(()) };
+        let is_silent = poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&Timespec::default())) == Ok(0);
+        if is_silent { Ok(()) } else { self.read_answer(stream, Ok(())).map(|_| ()) }
     }
 
-    /// Tells the former instance that we serve, and waits until it accepts nothing more; it drains then. Does
-    /// nothing without a former instance.
+    /// Tells the former instance that a step is reached, and waits for its answer. At [`Step::Aside`] it detaches
+    /// its programs, and continues to serve through the kernel's sockets. At [`Step::Serving`] it accepts nothing
+    /// more, and drains then. Returns whether it has answered, or has ended; if not, it may hear of the step
+    /// later. Does nothing without a former instance.
     ///
     /// # Errors
     ///
     /// [`HoldError::TakeOver`]; the former instance continues to serve.
-    pub fn serving(self) -> Result<(), HoldError> {
-        self.say(Step::Serving)
-    }
-
-    fn say(&self, step: Step) -> Result<(), HoldError> {
-        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+    pub fn say(&self, step: Step) -> Result<bool, HoldError> {
+        let Some(mut stream) = self.stream.as_ref() else { return Ok(true) };
         let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
         let mut line = serde_json::to_vec(&step).map_err(|error| failed(error.to_string()))?;
         line.push(b'\n');
         // If the former instance has given up on us, its last message says so: it is read below.
         let said = stream.write_all(&line);
+        self.read_answer(stream, said)
+    }
+
+    /// Reads an answer of the former instance to what was `said`.
+    fn read_answer(&self, stream: &UnixStream, said: std::io::Result<()>) -> Result<bool, HoldError> {
+        let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
         let mut answer = Vec::new();
         stream.set_read_timeout(Some(STEP_PATIENCE)).map_err(|error| failed(error.to_string()))?;
         let read = BufReader::new(stream).read_until(b'\n', &mut answer);
@@ -189,17 +185,20 @@ impl Inherited {
             // The former instance has ended by itself, so only we have the sockets.
             Ok(0) => {
                 tracing::warn!("the instance at {} has ended before it was taken over", self.from.display());
-                Ok(())
+                Ok(true)
             }
             Ok(_) => match command::interpret(&self.from, &answer) {
-                Ok(_) => Ok(()),
+                Ok(_) => Ok(true),
                 Err(error) => Err(failed(error.to_string())),
             },
             Err(error) if said.is_err() => {
                 tracing::warn!("the instance at {} has ended: {error}", self.from.display());
-                Ok(())
+                Ok(true)
             }
-            Err(error) => Err(failed(format!("it does not answer: {error}"))),
+            Err(error) => {
+                tracing::warn!("the instance at {} does not answer: {error}", self.from.display());
+                Ok(false)
+            }
         }
     }
 }

@@ -8,5 +8,6 @@ mod ports;
 
 pub use error::HoldError;
 pub use held::{Held, KernelSockets, Name, Use, send};
-pub use inherited::{Inherited, STOPPING, Step, former_of};
+pub use inherited::{Inherited, STOPPING, former_of};
 pub use ports::{hold_all_ports, hold_frames};
+pub use twinpath_lifecycle::Step;

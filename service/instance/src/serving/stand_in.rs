@@ -106,13 +106,16 @@ impl StandIn {
         }
     }
 
-    /// Lets it serve while a worker is stuck, and only then.
-    pub fn serve_if(&mut self, is_stuck: bool) {
-        self.look_at = is_stuck.then(|| Due::now() + LOOK_INTERVAL);
-        if self.serves != is_stuck {
-            self.serves = is_stuck;
-            let command = if is_stuck { ServeCommand::Begin } else { ServeCommand::StepBack };
-            self.worker.tell_services(command);
-        }
+    /// Makes the next check due after a while, if it serves.
+    pub fn look_later(&mut self) {
+        self.look_at = self.serves.then(|| Due::now() + LOOK_INTERVAL);
+    }
+
+    /// Lets it serve, or step back.
+    pub fn serve_if(&mut self, serves: bool) {
+        self.serves = serves;
+        self.look_later();
+        let command = if serves { ServeCommand::Begin } else { ServeCommand::StepBack };
+        self.worker.tell_services(command);
     }
 }

@@ -5,5 +5,5 @@ mod process;
 mod sockets;
 mod waiting;
 
-pub use process::{First, FirstWatch};
+pub use process::{First, FirstWatch, ToStandby};
 pub use sockets::{Unserved, WatchEvent, Watched};

@@ -15,8 +15,9 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PidfdFlags, pidfd_open};
-use tokio::io::AsyncReadExt as _;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
@@ -48,10 +49,86 @@ pub enum First {
     Stuck,
     /// It serves again.
     Back,
-    /// It has ended.
+    /// It has ended, and nobody has its sockets but its standbys.
     Gone,
+    /// It has ended, and another instance serves in its place.
+    Succeeded,
     /// It serves other sockets now, or cannot be asked.
     Changed(String),
+}
+
+/// A message of the first instance to its standbys, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToStandby {
+    /// Who has the sockets, too.
+    Others {
+        /// The processes of all its standbys. If it ends, the one with the lowest number serves.
+        pids: Vec<u32>,
+        /// Whether a new instance is about to take over. It goes on if this one ends.
+        taker: bool,
+    },
+    /// The sockets may have changed.
+    AskAgain,
+}
+
+/// What a standby knows of others that have the sockets.
+#[derive(Default)]
+struct Others {
+    /// The processes of standbys that come before this one.
+    before: BTreeMap<u32, OwnedFd>,
+    /// Whether a new instance is about to take over.
+    taker: bool,
+    /// Whether all this may be old.
+    is_outdated: bool,
+}
+
+impl Others {
+    /// Takes a message of the first instance in.
+    fn learn(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(ToStandby::Others { pids, taker }) => {
+                self.taker = taker;
+                for pid in pids.into_iter().filter(|pid| *pid < std::process::id()) {
+                    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+                    // One that has ended already does not serve.
+                    if let Some(process) = process {
+                        self.before.entry(pid).or_insert(process);
+                    }
+                }
+            }
+            Ok(ToStandby::AskAgain) => self.is_outdated = true,
+            // A later version may say more.
+            Err(_) => {}
+        }
+    }
+
+    /// Takes in what the first instance has said before its end.
+    async fn read_rest(&mut self, messages: &mut Messages) {
+        while let Ok(Ok(Some(line))) = timeout(LOOK_INTERVAL, messages.next_line()).await {
+            self.learn(&line);
+        }
+    }
+
+    /// What the end of the first instance means.
+    fn gone(&self) -> First {
+        let is_alive = |process: &OwnedFd| !is_something([process]);
+        if self.is_outdated {
+            First::Changed("it has ended after a reload: start this one again".to_owned())
+        } else if self.taker || self.before.values().any(is_alive) {
+            First::Succeeded
+        } else {
+            First::Gone
+        }
+    }
+}
+
+/// The lines of the first instance.
+type Messages = Lines<BufReader<UnixStream>>;
+
+fn messages(stream: StdStream) -> io::Result<Messages> {
+    Ok(BufReader::new(UnixStream::from_std(nonblocking(stream)?)?).lines())
 }
 
 /// A watch over the first instance, by another process.
@@ -105,7 +182,8 @@ impl FirstWatch {
     /// Sends all changes but the last one, and returns that one.
     async fn follow<T: From<First>>(self, tell: &mpsc::Sender<T>) -> io::Result<First> {
         let process = readable(self.process.try_clone()?)?;
-        let mut stream = UnixStream::from_std(nonblocking(self.stream.try_clone()?)?)?;
+        let mut messages = messages(self.stream.try_clone()?)?;
+        let mut others = Others::default();
         let waiting = Waiting::new(&self.sockets)?;
         if self.progress().is_none() {
             tracing::warn!(
@@ -114,17 +192,21 @@ impl FirstWatch {
             );
         }
         loop {
-            let mut byte = [0; 1];
             tokio::select! {
-                // Only the end of the stream matters.
-                _ = stream.read(&mut byte) => {}
+                line = messages.next_line() => if let Ok(Some(line)) = line {
+                    others.learn(&line);
+                    continue;
+                },
                 stuck = self.until_stuck(&waiting) => {
                     let stopped = stuck?;
                     if tell.send(First::Stuck.into()).await.is_err() {
                         return Ok(First::Back);
                     }
                     tokio::select! {
-                        _ = process.readable() => return Ok(First::Gone),
+                        _ = process.readable() => {
+                            others.read_rest(&mut messages).await;
+                            return Ok(others.gone());
+                        }
                         () = self.until_moves(&stopped) => {}
                     }
                     if tell.send(First::Back.into()).await.is_err() {
@@ -136,17 +218,20 @@ impl FirstWatch {
             // Its sockets are closed or replaced. Until we know which, what waits is served here as well.
             let _ = tell.send(First::Stuck.into()).await;
             loop {
-                if timeout(END_PATIENCE, process.readable()).await.is_ok() {
-                    return Ok(First::Gone);
+                // After a reload it goes on.
+                let patience = if others.is_outdated { LOOK_INTERVAL } else { END_PATIENCE };
+                if timeout(patience, process.readable()).await.is_ok() {
+                    return Ok(others.gone());
                 }
                 match self.ask_again().await {
                     Ok(Again::Same(again)) => {
-                        stream = UnixStream::from_std(nonblocking(again)?)?;
+                        messages = self::messages(again)?;
+                        others.is_outdated = false;
                         break;
                     }
                     Ok(Again::Refused(why)) => return Ok(First::Changed(why)),
                     // It is about to end, or does not answer.
-                    Ok(Again::Later) | Err(_) => {}
+                    Ok(Again::Later) | Err(_) => sleep(LOOK_INTERVAL).await,
                 }
             }
             let _ = tell.send(First::Back.into()).await;
@@ -277,6 +362,25 @@ fn nonblocking(stream: StdStream) -> io::Result<StdStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_the_end_of_the_first_instance_one_of_the_others_serves() {
+        let mut others = Others::default();
+        assert_eq!(others.gone(), First::Gone);
+        let say = |pids: &[u32], taker| {
+            serde_json::to_string(&ToStandby::Others { pids: pids.to_vec(), taker }).expect("it is text")
+        };
+        let own = std::process::id();
+        others.learn(&say(&[own, own + 1], false));
+        assert_eq!(others.gone(), First::Gone, "this one comes before the other");
+        others.learn(&say(&[own], true));
+        assert_eq!(others.gone(), First::Succeeded, "a new instance goes on");
+        others.learn(&say(&[1, own], false));
+        assert_eq!(others.gone(), First::Succeeded, "another standby comes before this one, and lives");
+        others.learn("{\"more\":7}");
+        others.learn("\"ask-again\"");
+        assert!(matches!(others.gone(), First::Changed(_)));
+    }
 
     #[test]
     fn a_process_is_stopped_if_every_thread_of_it_is() {

@@ -1,11 +1,11 @@
 //! Reads the events of the workers.
 
+use twinpath_lifecycle::Event;
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
 use twinpath_worker::Event as WorkerEvent;
 
 use super::Instance;
-use super::drain::Drain;
 use crate::serving::WorkerHandle;
 
 impl Instance {
@@ -37,10 +37,10 @@ impl Instance {
                     WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
                     WorkerEvent::Engine(ServeEvent::Left { part, .. }) => self.left(at, part),
                     WorkerEvent::Engine(ServeEvent::ListenersClosed) => {
-                        self.drain.iter_mut().for_each(Drain::listeners_closed);
+                        self.events.push_back(Event::ListenersClosed);
                     }
                     WorkerEvent::Engine(ServeEvent::Drained) => {
-                        self.drain.iter_mut().for_each(Drain::service_drained);
+                        self.events.push_back(Event::ServiceDrained);
                     }
                     WorkerEvent::Engine(ServeEvent::Panicked(Panicked { callback, why, count })) => {
                         tracing::error!(
