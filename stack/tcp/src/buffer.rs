@@ -29,6 +29,12 @@ impl Pool {
         self.used
     }
 
+    /// Whether there is memory for a small block.
+    #[inline]
+    pub(crate) const fn has_room(&self) -> bool {
+        self.used + BLOCK_MIN as u64 <= self.limit
+    }
+
     /// Whether less than a quarter of the memory is left: windows do not grow then.
     pub(crate) const fn is_short(&self) -> bool {
         self.used > self.limit / 4 * 3

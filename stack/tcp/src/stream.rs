@@ -15,8 +15,6 @@ pub struct Stream<'a> {
     fresh: &'a [u8],
     used: usize,
     now: Instant,
-    /// What the last receive allows to be lent, bytes.
-    bytes_max: usize,
 }
 
 impl<'a> Stream<'a> {
@@ -27,7 +25,7 @@ impl<'a> Stream<'a> {
         fresh: &'a [u8],
         now: Instant,
     ) -> Self {
-        Self { connection, shared, fresh, used: 0, now, bytes_max: 0 }
+        Self { connection, shared, fresh, used: 0, now }
     }
 
     #[inline]
@@ -129,7 +127,7 @@ impl Transport for Stream<'_> {
         if self.connection.is_broken() {
             return Err(Broken);
         }
-        self.bytes_max = bytes_max;
+        self.connection.make_room_to_read(bytes_max);
         // Not the trait's, which is this one's user.
         let len = Self::received(self).len();
         let known = self.connection.lent.min(len as u32) as usize;

@@ -123,12 +123,14 @@ struct Listener {
 #[derive(Debug)]
 struct Records<T> {
     entries: Vec<Option<(Tuple, T)>>,
+    /// How often an entry was used before.
+    uses: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Records<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new() }
+        Self { entries: Vec::new(), uses: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -143,7 +145,14 @@ impl<T> Records<T> {
             return index;
         }
         self.entries.push(Some((tuple, record)));
+        self.uses.push(0);
         self.entries.len() as u32 - 1
+    }
+
+    /// How often the entry was used before, if it is in use.
+    fn uses(&self, index: u32) -> Option<u32> {
+        self.entries.get(index as usize)?.as_ref()?;
+        self.uses.get(index as usize).copied()
     }
 
     fn get(&mut self, index: u32) -> Option<&mut (Tuple, T)> {
@@ -152,6 +161,7 @@ impl<T> Records<T> {
 
     fn remove(&mut self, index: u32) -> Option<(Tuple, T)> {
         let taken = self.entries.get_mut(index as usize)?.take()?;
+        self.uses[index as usize] = self.uses[index as usize].wrapping_add(1);
         self.free.push(index);
         Some(taken)
     }
@@ -166,11 +176,14 @@ pub struct Tcp {
     free: Vec<u32>,
     half_open: Records<HalfOpen>,
     time_wait: Records<TimeWait>,
-    /// Records of TIME_WAIT in the order of their ends; a record that was restarted is found late and put back.
-    time_wait_order: VecDeque<(Instant, u32)>,
+    /// Records of TIME_WAIT in the order of their ends, with the use of their entry. A record that was restarted is found
+    /// too early and put back; one that has ended otherwise is not found.
+    time_wait_order: VecDeque<(Instant, u32, u32)>,
     listeners: Vec<Option<Listener>>,
     wheel: Wheel,
     half_open_wheel: Wheel,
+    /// Connections that wait for memory to write into.
+    starving: VecDeque<u32>,
     /// Connections with events, and with something to send.
     ready: VecDeque<u32>,
     pending: VecDeque<u32>,
@@ -207,6 +220,7 @@ impl Tcp {
             listeners: Vec::new(),
             wheel: Wheel::new(),
             half_open_wheel: Wheel::new(),
+            starving: VecDeque::new(),
             ready: VecDeque::new(),
             pending: VecDeque::new(),
             unknown,
@@ -574,8 +588,30 @@ impl Tcp {
         {
             self.wheel.set(index, deadline);
         }
+        if connection.begins_to_starve() {
+            self.starving.push_back(index);
+        }
         if connection.state == State::Closed {
             self.after_end(now, index);
+        }
+        if !self.starving.is_empty() {
+            self.feed();
+        }
+    }
+
+    /// Tells a connection that there is memory again.
+    #[cold]
+    fn feed(&mut self) {
+        while self.shared.pool.has_room()
+            && let Some(index) = self.starving.pop_front()
+        {
+            let slot = self.slots.get_mut(index as usize);
+            let Some(connection) = slot.and_then(|slot| slot.connection.as_deref_mut()) else { continue };
+            connection.is_fed();
+            if connection.has_events() {
+                self.ready.push_back(index);
+                return;
+            }
         }
     }
 
@@ -614,14 +650,18 @@ impl Tcp {
         if config.time_wait == 0 || config.time_wait_time.is_zero() {
             return;
         }
-        while self.time_wait.len() >= self.shared.config.time_wait as usize {
-            let Some((_, oldest)) = self.time_wait_order.pop_front() else { break };
-            self.end_time_wait(oldest);
+        let most = config.time_wait as usize;
+        while self.time_wait.len() >= most || self.time_wait_order.len() >= 2 * most {
+            let Some((_, oldest, uses)) = self.time_wait_order.pop_front() else { break };
+            if self.time_wait.uses(oldest) == Some(uses) {
+                self.end_time_wait(oldest);
+            }
         }
         let until = record.until;
         let index = self.time_wait.add(tuple, record);
+        let uses = self.time_wait.uses(index).unwrap_or(0);
         self.table.insert(tuple, Entry::TimeWait(index));
-        self.time_wait_order.push_back((until, index));
+        self.time_wait_order.push_back((until, index, uses));
     }
 
     fn end_time_wait(&mut self, index: u32) {
@@ -912,7 +952,7 @@ impl Tcp {
     /// When [`Self::advance`] is to be called; there may be nothing to do then.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
-        let time_wait = self.time_wait_order.front().map_or(Instant::NEVER, |(until, _)| *until);
+        let time_wait = self.time_wait_order.front().map_or(Instant::NEVER, |(until, ..)| *until);
         let now = if self.pending.is_empty() { Instant::NEVER } else { Instant::ZERO };
         self.wheel.next().min(self.half_open_wheel.next()).min(time_wait).min(now)
     }
@@ -933,16 +973,15 @@ impl Tcp {
             self.repeat_answer(now, index, sink);
         }
         for _ in 0..burst {
-            let Some((until, index)) =
-                self.time_wait_order.front().copied().filter(|(until, _)| *until <= now)
-            else {
-                break;
-            };
+            let first = self.time_wait_order.front().copied().filter(|(until, ..)| *until <= now);
+            let Some((until, index, uses)) = first else { break };
             self.time_wait_order.pop_front();
+            if self.time_wait.uses(index) != Some(uses) {
+                continue;
+            }
             match self.time_wait.get(index).map(|(_, record)| record.until) {
-                Some(later) if later > until => self.time_wait_order.push_back((later, index)),
-                Some(_) => self.end_time_wait(index),
-                None => {}
+                Some(later) if later > until => self.time_wait_order.push_back((later, index, uses)),
+                _ => self.end_time_wait(index),
             }
         }
         self.output(now, sink);
@@ -1011,5 +1050,7 @@ fn takes(any: IpAddr, local: IpAddr) -> bool {
     any.is_ipv6() || local.is_ipv4()
 }
 
+#[cfg(test)]
+mod crafted;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,7 @@ impl Connection {
         let found = self.send.reserve(count, &mut shared.pool);
         if found.is_none() {
             self.flags |= flag::WANTS_ROOM;
+            self.starves = true;
         }
         found
     }
@@ -60,12 +61,27 @@ impl Connection {
         if room_max > 0 && count == 0 {
             self.set(flag::WANTS_ROOM);
         }
-        let Self { receive, send, flags, .. } = self;
+        let Self { receive, send, flags, starves, .. } = self;
         let room = if count == 0 { None } else { send.reserve(count, &mut shared.pool) };
         if count > 0 && room.is_none() {
             *flags |= flag::WANTS_ROOM;
+            *starves = true;
         }
         (receive.bytes(), room.unwrap_or_default())
+    }
+
+    /// The program needs up to `bytes_max` bytes in one piece, and has used none of a buffer that is almost full: the
+    /// window opens for them.
+    pub(crate) fn make_room_to_read(&mut self, bytes_max: usize) {
+        let held = self.receive.len() as u32;
+        let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
+        if held < self.receive_limit / 4 * 3 || held >= bytes_max {
+            return;
+        }
+        let wanted =
+            bytes_max.min(self.receive_limit.saturating_mul(2)).saturating_add(u32::from(self.rcv_mss));
+        self.receive_limit = self.receive_limit.max(wanted.min(65_535 << self.rcv_scale));
+        self.set(flag::ACK_NOW);
     }
 
     /// Whether no more bytes move in either direction, and not because both ends have finished.

@@ -327,6 +327,8 @@ pub(crate) struct Connection {
     pub(crate) totals: Totals,
     soft_error: Option<Ended>,
     listed: bool,
+    /// There was no memory for what the program wants to write.
+    starves: bool,
     #[cfg(test)]
     straight: bool,
 }
@@ -382,6 +384,19 @@ impl Connection {
     #[inline]
     pub(crate) const fn list(&mut self, listed: bool) -> bool {
         core::mem::replace(&mut self.listed, listed)
+    }
+
+    /// Whether it waits for memory; this is asked once.
+    pub(crate) const fn begins_to_starve(&mut self) -> bool {
+        core::mem::replace(&mut self.starves, false)
+    }
+
+    /// There is memory again.
+    pub(crate) const fn is_fed(&mut self) {
+        if self.is(flag::WANTS_ROOM) {
+            self.clear(flag::WANTS_ROOM);
+            self.tell(Events::WRITABLE);
+        }
     }
 
     /// Whether there are events.

@@ -342,12 +342,10 @@ impl Connection {
     #[cold]
     fn send_lost(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         if self.is_new_data_first() {
-            let before = self.snd_nxt;
             self.send_new(now, shared, sink)?;
             if self.snd_nxt.after(self.high_seq) {
                 return Ok(());
             }
-            let _ = before;
             self.clear(flag::FRTO);
         }
         while let Some(index) = self.flight.next_lost() {
@@ -358,12 +356,16 @@ impl Connection {
             if room == 0 {
                 break;
             }
-            self.send_again(now, index, room.min(self.segments_at_once(shared)), shared, sink)?;
+            let segments = room.min(self.segments_at_once(shared));
+            if !self.send_again(now, index, segments, shared, sink)? {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Sends a record again, of at most `segments` segments; the rest is cut off.
+    /// Sends a record again, of at most `segments` segments; the rest is cut off. False if it has to wait for the peer's
+    /// window.
     fn send_again(
         &mut self,
         now: Instant,
@@ -371,22 +373,22 @@ impl Connection {
         segments: u32,
         shared: &mut Shared,
         sink: &mut impl Sink,
-    ) -> Result<(), Full> {
+    ) -> Result<bool, Full> {
         if let Some(first) = self.flight.get(index)
             && first.unit > self.mss
         {
             self.flight.resize(self.mss);
         }
-        let Some(record) = self.flight.get(index).copied() else { return Ok(()) };
+        let Some(record) = self.flight.get(index).copied() else { return Ok(false) };
         if record.count > segments {
             let at = record.start + segments * u32::from(record.unit);
             self.flight.split(index, at, false);
         }
-        let Some(record) = self.flight.get(index).copied() else { return Ok(()) };
+        let Some(record) = self.flight.get(index).copied() else { return Ok(false) };
         // What lies behind the peer's window would be dropped; the first segment probes it.
         let window_end = self.window_end();
         if record.end.after(window_end) && index > 0 {
-            return Ok(());
+            return Ok(false);
         }
         self.send_record(now, &record, shared, sink)?;
         if self.undo.stamp.is_none() {
@@ -402,7 +404,7 @@ impl Connection {
         if index == 0 && self.timer != Timer::Retransmit {
             self.set(flag::REARM);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Probes: of a tail loss, of a closed window, of a silent peer.
@@ -492,23 +494,25 @@ impl Connection {
         (window >> self.rcv_scale) as u16
     }
 
-    /// The options of a segment of an established connection.
+    /// The options of a segment of an established connection, with `len` bytes of payload: blocks of SACK are left out
+    /// where they would make it longer than the path takes.
     #[inline]
-    fn options(&mut self, now: Instant) -> Writer {
+    fn options(&mut self, now: Instant, len: u32) -> Writer {
         let mut options = Writer::default();
         if self.is(flag::TIMESTAMPS) {
             options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
         }
         if self.duplicate.is_some() || !self.reassembly.is_empty() {
-            self.add_blocks(&mut options);
+            let room = u32::from(self.mss).saturating_sub(len).saturating_sub(4) / 8;
+            self.add_blocks(&mut options, room as usize);
         }
         options
     }
 
     /// What has arrived out of order, or twice.
     #[cold]
-    fn add_blocks(&mut self, options: &mut Writer) {
-        if !self.is(flag::SACK) {
+    fn add_blocks(&mut self, options: &mut Writer, most: usize) {
+        if !self.is(flag::SACK) || most == 0 {
             return;
         }
         let mut blocks = [(0, 0); tcp::SACK_BLOCKS_MAX + 1];
@@ -532,7 +536,7 @@ impl Connection {
                 count += 1;
             }
         }
-        options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX)]);
+        options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX).min(most)]);
     }
 
     #[inline]
@@ -595,14 +599,7 @@ impl Connection {
             flags |= Flags::CWR;
         }
         let header = self.header(record.start, flags);
-        let mut options = self.options(now);
-        if self.is(flag::TIMESTAMPS)
-            && options.len() + len as usize > usize::from(self.mss) + 12
-            && len <= u32::from(self.mss)
-        {
-            // Blocks would make it longer than the path takes.
-            options = self.options_without_blocks(now);
-        }
+        let options = self.options(now, len.min(u32::from(record.unit)));
         let unit = if record.count > 1 { record.unit } else { 0 };
         let segment = Outgoing {
             header,
@@ -627,13 +624,6 @@ impl Connection {
         Ok(())
     }
 
-    #[cold]
-    fn options_without_blocks(&self, now: Instant) -> Writer {
-        let mut options = Writer::default();
-        options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
-        options
-    }
-
     fn send_ack(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         self.send_empty(now, self.snd_nxt, shared, sink)?;
         self.acknowledged_now();
@@ -653,7 +643,7 @@ impl Connection {
             flags |= Flags::ECE;
         }
         let header = self.header(seq, flags);
-        let options = self.options(now);
+        let options = self.options(now, 0);
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         if !sink.send(&self.tuple, &segment) {
             return Err(Full);
@@ -666,7 +656,7 @@ impl Connection {
     #[cold]
     fn send_reset(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         let header = self.header(self.snd_nxt, Flags::RST | Flags::ACK);
-        let options = self.options(now);
+        let options = self.options(now, 0);
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         if !sink.send(&self.tuple, &segment) {
             return Err(Full);
