@@ -92,6 +92,8 @@ pub struct Config {
     pub challenges_per_second: u32,
     /// The shortest time between two challenge acknowledgements of one connection.
     pub challenge_interval: Duration,
+    /// Full-sized segments that leave as one at the least, if the windows allow it (Linux's `tcp_min_tso_segs`).
+    pub segments_at_once: u32,
     /// The largest payload of one segment that leaves as a whole, to be cut below; 0: nothing is cut.
     pub super_segment: u32,
     /// The largest window that may be offered in a scaled form; the shift follows from `receive_max`.
@@ -135,6 +137,7 @@ impl Default for Config {
             fin_wait_time: Duration::from_secs(60),
             challenges_per_second: 1000,
             challenge_interval: Duration::from_millis(500),
+            segments_at_once: 2,
             super_segment: 65_160,
             scale: None,
             compressed_acks: 0,

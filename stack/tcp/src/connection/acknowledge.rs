@@ -278,6 +278,11 @@ impl Connection {
         shared: &mut Shared,
     ) {
         self.time(now, segment, change);
+        if change.advances && self.dupacks > 0 {
+            // Without SACK, duplicates have counted segments that are acknowledged now.
+            let counted = self.dupacks.min(change.delivered.acked.saturating_sub(1));
+            change.delivered.acked_sacked = counted;
+        }
         if change.advances
             && self.is(flag::SACK)
             && let Some(lowest) = change.delivered.lowest

@@ -30,6 +30,7 @@ const UNUSUAL_OUT: u32 = flag::ECN
     | flag::PERSIST
     | flag::KEEPALIVE_DUE
     | flag::CORKED
+    | flag::UNCORK
     | flag::SYN_DUE;
 
 impl Connection {

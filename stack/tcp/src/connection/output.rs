@@ -93,7 +93,10 @@ impl Connection {
         if self.unsent() == 0 && (!self.is(flag::FIN_QUEUED) || self.is(flag::FIN_SENT)) {
             return Ok(());
         }
-        self.restart_after_idle(now, shared);
+        // Where the peer's window is closed, nothing is sent that a pause could make too much.
+        if self.window_end().after(self.snd_nxt) {
+            self.restart_after_idle(now, shared);
+        }
         let mut limited = false;
         let mut by_receiver = false;
         loop {
@@ -106,11 +109,13 @@ impl Connection {
                 .window
                 .cwnd
                 .saturating_sub(self.flight.in_flight() - self.dupacks.min(self.flight.in_flight()));
-            if room == 0 {
+            // The last segment does not wait for the window (Linux's `tcp_cwnd_test`).
+            let is_last = fin && unsent <= u32::from(self.mss);
+            if room == 0 && !is_last {
                 limited = true;
                 break;
             }
-            let Some(len) = self.next_len(now, unsent, fin, room, shared) else {
+            let Some(len) = self.next_len(now, unsent, fin, room.max(1), shared) else {
                 by_receiver = self.is_blocked_by_receiver();
                 break;
             };
@@ -228,7 +233,7 @@ impl Connection {
             / srtt_us;
         let burst = u64::from(shared.config.super_segment) >> (self.rtt.min_us() / 512).min(63);
         let segments = (rate / 1000 + burst) / u64::from(self.mss).max(1);
-        (segments.min(u64::from(most)) as u32).max(2)
+        (segments.min(u64::from(most)) as u32).max(shared.config.segments_at_once.min(most))
     }
 
     /// Sends `len` bytes of new data, with FIN if nothing follows.
@@ -440,6 +445,7 @@ impl Connection {
         sink: &mut impl Sink,
     ) -> Result<(), Full> {
         if self.probe_end.is_some() || self.flight.is_empty() {
+            self.timer = Timer::Probe;
             self.set(flag::REARM);
             return Ok(());
         }
@@ -453,6 +459,7 @@ impl Connection {
         } else if let Some(last) = self.flight.last().copied() {
             let mut index = self.flight.len() - 1;
             if last.has(sent::SACKED | sent::LOST) {
+                self.timer = Timer::Probe;
                 self.set(flag::REARM);
                 return Ok(());
             }
@@ -465,7 +472,8 @@ impl Connection {
             self.set(flag::PROBE_IS_OLD);
         }
         self.probe_end = Some(self.snd_nxt);
-        self.timer = Timer::Probe;
+        // The retransmission time-out begins with the probe (RFC 8985 section 7.3).
+        self.timer = Timer::None;
         self.set(flag::REARM);
         Ok(())
     }

@@ -88,6 +88,7 @@ impl Connection {
         } else if change.duplicate {
             self.dupacks = (self.dupacks + 1).min(self.flight.out.saturating_sub(1));
             change.delivered.sacked = 1;
+            self.totals.delivered = self.totals.delivered.wrapping_add(1);
         }
     }
 
