@@ -54,7 +54,7 @@ pub struct Interface {
     poll: called!(*mut pollfd, nfds_t, c_int => c_int),
     netdev_send: called!(*const c_void, size_t => c_int),
     netdev_receive: called!(*mut c_void, *mut size_t, *mut c_longlong => c_int),
-    usleep: called!(c_uint => c_int),
+    pause: called!(c_uint => c_int),
     gettimeofday: called!(*mut timeval, *mut c_void => c_int),
     epoll_create: called!(c_int => c_int),
     epoll_ctl: called!(c_int, c_int, c_int, *mut epoll_event => c_int),
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         poll,
         netdev_send,
         netdev_receive,
-        usleep,
+        pause,
         gettimeofday,
         epoll_create,
         epoll_ctl,
@@ -208,16 +208,28 @@ fn sized(answer: Answer<usize>) -> ssize_t {
     back(answer.map(|count| ssize_t::try_from(count).unwrap_or(ssize_t::MAX)))
 }
 
+/// The end of the table.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn free(userdata: *mut c_void) {
     // SAFETY: packetdrill calls it once, at the end, with what `packetdrill_interface_init` gave it.
     drop(unsafe { Box::from_raw(userdata.cast::<Adapter>()) });
 }
 
+/// `socket(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn socket(userdata: *mut c_void, family: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.socket(family, kind, protocol))
 }
 
+/// `bind(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn bind(userdata: *mut c_void, fd: c_int, at: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the address has `len` bytes, or is null.
     let bytes = unsafe { input(at.cast(), len as usize) };
@@ -225,11 +237,19 @@ unsafe extern "C" fn bind(userdata: *mut c_void, fd: c_int, at: *const sockaddr,
     back(bytes.and_then(|bytes| unsafe { adapter(userdata) }.bind(fd, address::from_c(bytes)?)))
 }
 
+/// `listen(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn listen(userdata: *mut c_void, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.listen(fd, backlog))
 }
 
+/// `accept(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn accept(
     userdata: *mut c_void,
     fd: c_int,
@@ -244,6 +264,10 @@ unsafe extern "C" fn accept(
     }))
 }
 
+/// `connect(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn connect(userdata: *mut c_void, fd: c_int, at: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the address has `len` bytes, or is null.
     let bytes = unsafe { input(at.cast(), len as usize) };
@@ -251,11 +275,19 @@ unsafe extern "C" fn connect(userdata: *mut c_void, fd: c_int, at: *const sockad
     back(bytes.and_then(|bytes| unsafe { adapter(userdata) }.connect(fd, bytes)))
 }
 
+/// `read(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn read(userdata: *mut c_void, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: as for `recv`.
     unsafe { recv(userdata, fd, into, len, 0) }
 }
 
+/// `readv(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn readv(userdata: *mut c_void, fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: packetdrill gives `count` pieces.
     let pieces = unsafe { scattered(pieces, usize::try_from(count).unwrap_or(0)) };
@@ -263,6 +295,10 @@ unsafe extern "C" fn readv(userdata: *mut c_void, fd: c_int, pieces: *const iove
     sized(pieces.and_then(|mut pieces| unsafe { adapter(userdata) }.receive(fd, &mut pieces, 0)))
 }
 
+/// `recv(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn recv(
     userdata: *mut c_void,
     fd: c_int,
@@ -280,6 +316,10 @@ unsafe extern "C" fn recv(
     })
 }
 
+/// `recvfrom(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn recvfrom(
     userdata: *mut c_void,
     fd: c_int,
@@ -293,6 +333,10 @@ unsafe extern "C" fn recvfrom(
     unsafe { recv(userdata, fd, into, len, flags) }
 }
 
+/// `recvmsg(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn recvmsg(
     userdata: *mut c_void,
     fd: c_int,
@@ -338,11 +382,19 @@ unsafe fn give_unread(adapter: &Adapter, fd: c_int, message: *mut msghdr) {
     }
 }
 
+/// `write(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn write(userdata: *mut c_void, fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: as for `send`.
     unsafe { send(userdata, fd, bytes, len, 0) }
 }
 
+/// `writev(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn writev(userdata: *mut c_void, fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: packetdrill gives `count` pieces.
     let bytes = unsafe { gathered(pieces, usize::try_from(count).unwrap_or(0)) };
@@ -350,6 +402,10 @@ unsafe extern "C" fn writev(userdata: *mut c_void, fd: c_int, pieces: *const iov
     sized(bytes.and_then(|bytes| unsafe { adapter(userdata) }.send(fd, &bytes, 0)))
 }
 
+/// `send(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn send(
     userdata: *mut c_void,
     fd: c_int,
@@ -363,6 +419,10 @@ unsafe extern "C" fn send(
     sized(bytes.and_then(|bytes| unsafe { adapter(userdata) }.send(fd, bytes, flags)))
 }
 
+/// `sendto(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn sendto(
     userdata: *mut c_void,
     fd: c_int,
@@ -381,6 +441,10 @@ unsafe extern "C" fn sendto(
     sized(bytes.and_then(|bytes| adapter.send_to(fd, bytes, flags, to?)))
 }
 
+/// `sendmsg(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn sendmsg(
     userdata: *mut c_void,
     fd: c_int,
@@ -393,11 +457,19 @@ unsafe extern "C" fn sendmsg(
     sized(bytes.and_then(|bytes| unsafe { adapter(userdata) }.send(fd, &bytes, flags)))
 }
 
+/// `fcntl(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn fcntl(userdata: *mut c_void, fd: c_int, command: c_int, value: c_long) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.fcntl(fd, command, value as c_int))
 }
 
+/// `ioctl(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn ioctl(userdata: *mut c_void, fd: c_int, request: c_ulong, value: *mut c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.ioctl(fd, request).map(|found| {
@@ -407,16 +479,28 @@ unsafe extern "C" fn ioctl(userdata: *mut c_void, fd: c_int, request: c_ulong, v
     }))
 }
 
+/// `close(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn close(userdata: *mut c_void, fd: c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.close(fd))
 }
 
+/// `shutdown(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn shutdown(userdata: *mut c_void, fd: c_int, how: c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.shutdown(fd, how))
 }
 
+/// `getsockopt(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn getsockopt(
     userdata: *mut c_void,
     fd: c_int,
@@ -442,6 +526,10 @@ unsafe extern "C" fn getsockopt(
     }))
 }
 
+/// `setsockopt(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn setsockopt(
     userdata: *mut c_void,
     fd: c_int,
@@ -457,6 +545,10 @@ unsafe extern "C" fn setsockopt(
     back(value.and_then(|value| unsafe { adapter(userdata) }.setsockopt(fd, level, name, value)))
 }
 
+/// `poll(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn poll(userdata: *mut c_void, polls: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let polls = if polls.is_null() {
         &mut []
@@ -468,6 +560,10 @@ unsafe extern "C" fn poll(userdata: *mut c_void, polls: *mut pollfd, count: nfds
     back(unsafe { adapter(userdata) }.poll(polls, timeout))
 }
 
+/// A packet to the host, or from it.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn netdev_send(userdata: *mut c_void, bytes: *const c_void, len: size_t) -> c_int {
     // SAFETY: packetdrill gives a packet of `len` bytes.
     let packet = unsafe { input(bytes, len) };
@@ -479,6 +575,10 @@ unsafe extern "C" fn netdev_send(userdata: *mut c_void, bytes: *const c_void, le
     }))
 }
 
+/// A packet to the host, or from it.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn netdev_receive(
     userdata: *mut c_void,
     into: *mut c_void,
@@ -498,12 +598,20 @@ unsafe extern "C" fn netdev_receive(
     0
 }
 
-unsafe extern "C" fn usleep(userdata: *mut c_void, pause_us: c_uint) -> c_int {
+/// `usleep(3)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
+unsafe extern "C" fn pause(userdata: *mut c_void, pause_us: c_uint) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     unsafe { adapter(userdata) }.pass(u64::from(pause_us));
     0
 }
 
+/// `gettimeofday(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn gettimeofday(userdata: *mut c_void, at: *mut timeval, _zone: *mut c_void) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     let now_us = unsafe { adapter(userdata) }.now_us();
@@ -517,11 +625,19 @@ unsafe extern "C" fn gettimeofday(userdata: *mut c_void, at: *mut timeval, _zone
     0
 }
 
+/// `epoll_create(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn epoll_create(userdata: *mut c_void, _size: c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     back(unsafe { adapter(userdata) }.epoll_create())
 }
 
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn epoll_ctl(
     userdata: *mut c_void,
     epoll: c_int,
@@ -536,6 +652,10 @@ unsafe extern "C" fn epoll_ctl(
     back(unsafe { adapter(userdata) }.epoll_ctl(epoll, operation, fd, interest))
 }
 
+/// `epoll_wait(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn epoll_wait(
     userdata: *mut c_void,
     epoll: c_int,
@@ -554,6 +674,10 @@ unsafe extern "C" fn epoll_wait(
     }))
 }
 
+/// `pipe(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn pipe(userdata: *mut c_void, ends: *mut c_int) -> c_int {
     // SAFETY: packetdrill gives its table's `userdata`.
     let [from, to] = unsafe { adapter(userdata) }.pipe();
@@ -565,6 +689,10 @@ unsafe extern "C" fn pipe(userdata: *mut c_void, ends: *mut c_int) -> c_int {
     0
 }
 
+/// `splice(2)`.
+///
+/// # Safety
+/// Packetdrill calls it with what it got and with what the call takes.
 unsafe extern "C" fn splice(
     userdata: *mut c_void,
     from: c_int,
