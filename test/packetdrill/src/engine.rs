@@ -227,10 +227,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn finish_reading(&mut self, connection: Connection) {
-        self.tcp.finish_reading(connection);
-    }
-
     pub(crate) fn close(&mut self, now_us: u64, connection: Connection) {
         self.tcp.close(at(now_us), connection);
     }

@@ -507,6 +507,12 @@ impl Connection {
         self.receive.release(&mut shared.pool);
     }
 
+    /// Checks that the counts of what is in flight are right.
+    #[cfg(test)]
+    pub(crate) fn check_flight(&self) {
+        self.flight.check();
+    }
+
     pub(crate) fn debug(&self) -> String {
         format!(
             "{:?} {:?} {:?} listed {} {:?} at {:?} flags {:b} {:?} {:?}",

@@ -88,6 +88,7 @@ impl Rig {
         let mut log = Log::default();
         self.now += Duration::from_millis(1);
         self.tcp.segment(self.now, &self.tuple, &Segment::new(&view, false, 0), &mut Later, &mut log);
+        self.tcp.slots.iter().filter_map(|slot| slot.connection.as_ref()).for_each(|one| one.check_flight());
         log.0
     }
 

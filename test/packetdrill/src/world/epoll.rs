@@ -18,7 +18,7 @@ const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 /// Events that are asked for, or that have happened, with what comes back with them.
 #[derive(Clone, Copy, Debug)]
-pub struct Interest {
+pub(crate) struct Interest {
     /// `EPOLLIN` and others.
     pub events: u32,
     /// The caller's.
