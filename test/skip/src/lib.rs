@@ -1,8 +1,9 @@
 //! Records that a test cannot run here, and why.
 //!
 //! libtest has no notion of a skipped test: such a test returns early and counts as passed. [`skip`] therefore writes
-//! a line to the file that `make test` names, and the test summary reports it with its reason. With
-//! `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics instead. Only tests depend on this crate.
+//! a line to the file that `make test` names, and the test summary reports it with its reason. Without
+//! such a file the line goes to standard error. With `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics
+//! instead. Only tests depend on this crate.
 //!
 //! A test that repeats what it does asks [`few_or_all`] how often.
 
@@ -51,12 +52,14 @@ fn line_of_this_test(outcome: &str, reason: &impl Display) -> String {
 }
 
 fn record(line: &str) {
-    eprint!("{line}");
-    if let Some(log) = std::env::var_os("TWINPATH_SKIP_LOG") {
-        let file = OpenOptions::new().append(true).create(true).open(&log);
-        // A single write, so that lines of tests that skip at the same time do not mix.
-        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the skip log can be written");
-    }
+    let Some(log) = std::env::var_os("TWINPATH_SKIP_LOG") else {
+        // `eprint!` would show it only if the test fails: libtest captures that.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return;
+    };
+    let file = OpenOptions::new().append(true).create(true).open(&log);
+    // A single write, so that lines of tests that skip at the same time do not mix.
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the skip log can be written");
 }
 
 /// One line of the log, whatever characters the reason has.
