@@ -14,6 +14,8 @@ const FREE_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: [Vec<Vec<u8>>; SIZES],
+    /// Bytes of the free blocks.
+    spare: u64,
     /// Bytes of the blocks in use, and their limit.
     used: u64,
     limit: u64,
@@ -21,7 +23,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { free: Default::default(), used: 0, limit }
+        Self { free: Default::default(), spare: 0, used: 0, limit }
     }
 
     /// Bytes that connections hold.
@@ -49,7 +51,14 @@ impl Pool {
             return None;
         }
         self.used += bytes as u64;
-        Some(self.free[size].pop().unwrap_or_else(|| vec![0; bytes]))
+        if let Some(block) = self.free[size].pop() {
+            self.spare -= bytes as u64;
+            return Some(block);
+        }
+        if self.used + self.spare > self.limit {
+            self.purge();
+        }
+        Some(vec![0; bytes])
     }
 
     #[inline]
@@ -57,11 +66,32 @@ impl Pool {
         if block.is_empty() {
             return;
         }
-        self.used -= block.len() as u64;
+        let bytes = block.len() as u64;
+        self.used -= bytes;
         let free = &mut self.free[size_of_len(block.len())];
-        if free.len() < FREE_MAX {
+        if free.len() < FREE_MAX && self.used + self.spare + bytes <= self.limit {
+            self.spare += bytes;
             free.push(block);
         }
+    }
+
+    /// Gives the free blocks to the allocator: blocks of other sizes are asked for.
+    #[cold]
+    fn purge(&mut self) {
+        self.free = Default::default();
+        self.spare = 0;
+    }
+
+    /// Sets the limit.
+    pub(crate) const fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Whether there is a block for `len` bytes.
+    #[inline]
+    pub(crate) const fn has(&self, len: usize) -> bool {
+        let size = size_of_len(len);
+        size < SIZES && self.used + ((BLOCK_MIN << size) as u64) <= self.limit
     }
 }
 

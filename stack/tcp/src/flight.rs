@@ -108,6 +108,8 @@ pub(crate) struct Flight {
 
 /// Free lists of records that are kept.
 const SPARE_MAX: usize = 256;
+/// A list with room for more records is given to the allocator.
+const SPARE_CAPACITY_MAX: usize = 64;
 
 impl Flight {
     /// Segments in the network, as the sender believes (RFC 6675 section 4, SetPipe).
@@ -170,7 +172,7 @@ impl Flight {
     pub(crate) fn release(&mut self, spare: &mut Vec<VecDeque<Sent>>) {
         debug_assert!(self.records.is_empty());
         self.hint = 0;
-        if spare.len() < SPARE_MAX && self.records.capacity() > 0 {
+        if spare.len() < SPARE_MAX && (1..=SPARE_CAPACITY_MAX).contains(&self.records.capacity()) {
             spare.push(core::mem::take(&mut self.records));
         } else {
             self.records = VecDeque::new();
@@ -321,9 +323,15 @@ impl Flight {
         if units == 0 || !at.before(record.end) {
             return false;
         }
-        let rest = Sent { start: at, count: record.count - units, ..*record };
-        (record.end, record.count) = (at, units);
+        // FIN alone is a segment, too, which the record of the data did not count.
+        let alone = u32::from(record.count <= units);
+        let rest = Sent { start: at, count: record.count.saturating_sub(units) + alone, ..*record };
+        (record.end, record.count) = (at, units.min(record.count));
         record.flags &= !(flag::FIN | flag::PUSH);
+        self.out += alone;
+        self.sacked += if rest.has(flag::SACKED) { alone } else { 0 };
+        self.lost += if rest.has(flag::LOST) { alone } else { 0 };
+        self.retransmitted += if rest.has(flag::RETRANSMITTED) { alone } else { 0 };
         self.records.insert(index + 1, rest);
         true
     }

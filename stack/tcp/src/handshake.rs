@@ -35,6 +35,8 @@ pub(crate) struct Handshake {
     pub(crate) window: u16,
     /// The shift of the peer's windows, if both scale.
     pub(crate) scale: Option<u8>,
+    /// The shift of this end's windows, as its SYN-ACK said; `None`: its SYN said it.
+    pub(crate) own_scale: Option<u8>,
     pub(crate) sack: bool,
     /// The peer's clock, if both send timestamps.
     pub(crate) timestamps: Option<u32>,
@@ -55,6 +57,7 @@ impl Handshake {
             peer_mss: options.mss.filter(|mss| *mss > 0).unwrap_or(default).max(MSS_MIN),
             window: syn.window,
             scale: options.scale.filter(|_| config.window_scale),
+            own_scale: None,
             sack: options.sack_permitted && config.sack,
             timestamps: options.timestamps.filter(|_| config.timestamps).map(|times| times.value),
             ecn: asks && config.ecn != Ecn::Off && !syn.congestion,

@@ -27,12 +27,21 @@ pub(crate) struct HalfOpen {
     peer_mss: u16,
     window: u16,
     scale: u8,
+    own_scale: u8,
     flags: u8,
     pub(crate) retries: u8,
+    /// When a segment that was refused was answered.
+    answered_at: Instant,
 }
 
 impl HalfOpen {
-    pub(crate) fn new(handshake: &Handshake, ts_offset: u32, listener: u32, now: Instant) -> Self {
+    pub(crate) fn new(
+        handshake: &Handshake,
+        ts_offset: u32,
+        listener: u32,
+        own_scale: u8,
+        now: Instant,
+    ) -> Self {
         let mut flags = 0;
         flags |= if handshake.sack { SACK } else { 0 };
         flags |= if handshake.timestamps.is_some() { TIMESTAMPS } else { 0 };
@@ -48,8 +57,10 @@ impl HalfOpen {
             peer_mss: handshake.peer_mss,
             window: handshake.window,
             scale: handshake.scale.unwrap_or(0),
+            own_scale,
             flags,
             retries: 0,
+            answered_at: Instant::ZERO,
         }
     }
 
@@ -61,15 +72,26 @@ impl HalfOpen {
             peer_mss: self.peer_mss,
             window: self.window,
             scale: has(SCALED).then_some(self.scale),
+            own_scale: Some(self.own_scale),
             sack: has(SACK),
             timestamps: has(TIMESTAMPS).then_some(self.ts_recent),
-            ecn: has(ECN),
+            // The last answers did not offer it any more.
+            ecn: has(ECN) && self.retries < 2,
         }
     }
 
     /// The time of the clock of timestamps.
     fn stamp(&self, now: Instant) -> u32 {
         ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.ts_offset)
+    }
+
+    /// Whether a segment that is refused may be answered: the last one was long enough ago.
+    pub(crate) fn may_answer(&mut self, now: Instant, each: Duration) -> bool {
+        let too_soon = self.answered_at != Instant::ZERO && now.since(self.answered_at) < each;
+        if !too_soon {
+            self.answered_at = now;
+        }
+        !too_soon
     }
 
     /// Whether a segment is of the past (PAWS).
@@ -99,7 +121,7 @@ impl HalfOpen {
             options.timestamps(times, !has(SACK));
         }
         if has(SCALED) {
-            options.scale(config.scale());
+            options.scale(self.own_scale);
         }
         let mut flags = Flags::SYN | Flags::ACK;
         // A peer that does not answer may sit behind something that drops ECN (RFC 3168 section 6.1.1.1).

@@ -207,6 +207,7 @@ impl Tcp {
                 counters: Counters::default(),
                 challenges: config.challenges_per_second,
                 challenges_since: Instant::ZERO,
+                salt: secret[0] ^ secret[1].rotate_left(29),
                 rto_min_us: micros(config.rto_min),
                 rto_max_us: micros(config.rto_max),
                 config,
@@ -233,6 +234,7 @@ impl Tcp {
     /// Sets the limits and times: for new connections, and for timers that begin.
     pub fn set_config(&mut self, config: Config) {
         (self.shared.rto_min_us, self.shared.rto_max_us) = (micros(config.rto_min), micros(config.rto_max));
+        self.shared.pool.set_limit(config.memory);
         self.shared.config = config;
     }
 
@@ -298,7 +300,13 @@ impl Tcp {
 
     /// Takes the next connection whose handshake is complete.
     pub fn accept(&mut self, listener: ListenerId) -> Option<ConnectionId> {
-        self.listeners.get_mut(listener.0 as usize)?.as_mut()?.ready.pop_front()
+        let id = self.listeners.get_mut(listener.0 as usize)?.as_mut()?.ready.pop_front()?;
+        // Events may have been told before anybody knew the name.
+        if let Some(connection) = self.find(id) {
+            connection.tell_again();
+            self.ready.push_back(id.index);
+        }
+        Some(id)
     }
 
     /// How many connections can be accepted.
@@ -698,8 +706,9 @@ impl Tcp {
             InTimeWait::Replace => {
                 let above = record.snd_nxt + 65_537;
                 let Some(listener) = self.listener_of(tuple) else { return Verdict::LeftToKernel };
-                if self.is_backlog_full(listener) {
-                    self.shared.counters.overflows += 1;
+                let full = self.is_backlog_full(listener);
+                if full || segment.options.is_authenticated {
+                    self.shared.counters.overflows += u64::from(full);
                     return Verdict::LeftToKernel;
                 }
                 self.end_time_wait(index);
@@ -785,7 +794,8 @@ impl Tcp {
         let first = self.first_number(now, tuple);
         let iss = above.map_or(first, |above| first.max(above));
         let handshake = Handshake::offered(iss, segment, tuple, &self.shared.config);
-        let record = HalfOpen::new(&handshake, self.clock_offset(tuple), listener, now);
+        let record =
+            HalfOpen::new(&handshake, self.clock_offset(tuple), listener, self.shared.config.scale(), now);
         let index = self.half_open.add(*tuple, record);
         self.table.insert(*tuple, Entry::HalfOpen(index));
         if let Some(Some(listener)) = self.listeners.get_mut(listener as usize) {
@@ -834,7 +844,7 @@ impl Tcp {
         let flags = segment.flags.0 & (Flags::SYN | Flags::ACK | Flags::RST);
         if segment.seq == record.irs && flags == Flags::SYN {
             // Its answer was lost.
-            self.answer_syn(now, index, sink);
+            self.repeat_answer_now(now, index, sink);
             return Verdict::Answered;
         }
         let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
@@ -844,9 +854,8 @@ impl Tcp {
         let acceptable = !segment.end().before(next) && segment.seq.before(next + window.max(1));
         if old || !acceptable {
             self.shared.counters.out_of_window += 1;
-            if !segment.has(Flags::RST) && self.shared.may_challenge(now) {
-                let sent = record.acknowledge(now, &tuple, window, sink);
-                self.shared.counters.segments_out += u64::from(sent);
+            if !segment.has(Flags::RST) {
+                self.answer_refused(now, index, window, sink);
             }
             return Verdict::Answered;
         }
@@ -855,18 +864,14 @@ impl Tcp {
             if segment.seq == next {
                 self.shared.counters.failed_opens += 1;
                 self.forget_half_open(index);
-            } else if self.shared.may_challenge(now) {
-                let sent = record.acknowledge(now, &tuple, window, sink);
-                self.shared.counters.segments_out += u64::from(sent);
+            } else {
+                self.answer_refused(now, index, window, sink);
             }
             return Verdict::Answered;
         }
         if segment.has(Flags::SYN) {
             // RFC 9293 section 3.10.7.4, fourth check, with RFC 5961 section 4.2.
-            if self.shared.may_challenge(now) {
-                let sent = record.acknowledge(now, &tuple, window, sink);
-                self.shared.counters.segments_out += u64::from(sent);
-            }
+            self.answer_refused(now, index, window, sink);
             return Verdict::Answered;
         }
         if !segment.has(Flags::ACK) {
@@ -881,6 +886,26 @@ impl Tcp {
             return Verdict::Answered;
         }
         self.complete(now, index, &tuple, &record, options, segment, host, sink)
+    }
+
+    /// Acknowledges a segment that a half-open connection refuses, not too often.
+    fn answer_refused(&mut self, now: Instant, index: u32, window: u32, sink: &mut impl Sink) {
+        let each = self.shared.config.challenge_interval;
+        let Some((tuple, record)) = self.half_open.get(index) else { return };
+        if record.may_answer(now, each) && record.acknowledge(now, tuple, window, sink) {
+            self.shared.counters.segments_out += 1;
+        }
+    }
+
+    /// The peer has repeated its SYN: it is answered as often as a time-out would.
+    fn repeat_answer_now(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
+        let limit = self.shared.config.syn_ack_retries;
+        let Some((_, record)) = self.half_open.get(index) else { return };
+        if record.retries < limit {
+            record.retries += 1;
+            self.shared.counters.retransmitted += 1;
+            self.answer_syn(now, index, sink);
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "a step of in_handshake, cut off for its length")]
@@ -1035,6 +1060,11 @@ fn deliver(
         return;
     }
     let payload = &segment.payload[fresh.start..fresh.start + fresh.len];
+    // What the host may leave must find room: otherwise it has not arrived.
+    if !payload.is_empty() && !shared.pool.has(payload.len()) {
+        connection.take_back(fresh.len as u32, shared);
+        return;
+    }
     let used = if payload.is_empty() {
         0
     } else {

@@ -3,6 +3,7 @@
 use twinpath_time::Instant;
 use twinpath_wire::tcp::Flags;
 
+use super::receive::STAMP_AGE_MAX;
 use super::{Connection, Events, Network, Shared, State, Timer, flag};
 use crate::clock::micros;
 use crate::congestion::{Acked, Control};
@@ -105,7 +106,8 @@ impl Connection {
         if let Some(times) = segment.options.timestamps
             && self.is(flag::TIMESTAMPS)
             && !segment.seq.after(self.rcv_wup)
-            && !Seq(times.value).before(Seq(self.ts_recent))
+            && (!Seq(times.value).before(Seq(self.ts_recent))
+                || now.since(self.ts_recent_at) >= STAMP_AGE_MAX)
         {
             (self.ts_recent, self.ts_recent_at) = (times.value, now);
         }
@@ -156,6 +158,9 @@ impl Connection {
         self.totals.bytes_acked += u64::from(bytes);
         (self.retries, self.backoff) = (0, 0);
         self.stalled_since = now;
+        if self.cwr_end.is_some_and(|end| !ack.before(end)) {
+            self.cwr_end = None;
+        }
         self.set(flag::REARM);
         self.tell_room(shared);
         if fin_acked {
@@ -172,7 +177,7 @@ impl Connection {
         }
         if self.is(flag::WANTS_ROOM)
             && self.send.len() as u32 <= self.send_limit / 3 * 2
-            && self.unsent() < self.options.unsent_low
+            && self.unsent() <= self.options.unsent_low
         {
             self.clear(flag::WANTS_ROOM);
             self.tell(Events::WRITABLE);
@@ -247,7 +252,7 @@ impl Connection {
 
     fn take_dsack(&mut self, start: Seq, end: Seq) {
         self.set(flag::DSACK_SEEN);
-        self.totals.duplicates += 1;
+        self.totals.duplicates = self.totals.duplicates.wrapping_add(1);
         let Some(marker) = self.undo.marker else { return };
         if let Some(left) = self.undo.retransmissions
             && left > 0
@@ -266,7 +271,7 @@ impl Connection {
         let segments = highest.since(lowest).div_ceil(u32::from(self.mss).max(1));
         self.reordering = self.reordering.max(segments.min(300));
         self.set(flag::REORDERING_SEEN);
-        self.totals.reorderings += 1;
+        self.totals.reorderings = self.totals.reorderings.wrapping_add(1);
     }
 
     /// Round trips, loss recovery and the congestion window, in this order.

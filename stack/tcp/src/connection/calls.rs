@@ -118,10 +118,12 @@ impl Connection {
     /// the program has read without answering, as Linux does it.
     #[inline]
     fn answer_reading(&mut self, count: usize) {
-        // What was written takes the acknowledgement along.
+        // What was written takes the acknowledgement along, if it can be sent.
+        let goes =
+            self.unsent() > 0 && !self.is_blocked_by_receiver() && self.flight.in_flight() < self.window.cwnd;
         if count == 0
             || self.is(flag::ACK_NOW)
-            || self.unsent() > 0
+            || goes
             || matches!(self.state, State::Closed | State::SynSent)
         {
             return;
@@ -172,7 +174,7 @@ impl Connection {
 
     /// Nothing more will be written.
     pub(crate) fn finish(&mut self, now: Instant, shared: &mut Shared) {
-        if self.is(flag::FIN_QUEUED) {
+        if self.is(flag::FIN_QUEUED) && !(self.state == State::SynSent && self.is(flag::ORPHAN)) {
             return;
         }
         match self.state {
@@ -301,16 +303,16 @@ impl Connection {
         let before = self.mss;
         self.fit_segments(&shared.config);
         if self.mss < before && !self.flight.is_empty() {
-            self.flight.resize(self.mss);
             // What was too long is lost, but not to congestion.
             for index in 0..self.flight.len() {
                 let too_long = self.flight.get(index).is_some_and(|record| {
-                    record.end - record.start > u32::from(self.mss) || record.unit >= self.mss
+                    record.unit > self.mss && record.end - record.start > u32::from(self.mss)
                 });
                 if too_long {
                     self.flight.lose(index);
                 }
             }
+            self.flight.resize(self.mss);
             if self.network < Network::Recovery {
                 self.high_seq = self.snd_nxt;
             }

@@ -177,6 +177,7 @@ impl Connection {
         if !usual {
             return None;
         }
+        let offered = self.offered();
         let header = self.header(self.snd_nxt, Flags::ACK | Flags::PSH);
         let mut options = [0; OPTIONS_LEN_MAX];
         let options_len = if self.is(flag::TIMESTAMPS) {
@@ -193,6 +194,7 @@ impl Connection {
             capable: false,
         };
         if !sink.send(&self.tuple, &segment) {
+            self.unsay(offered);
             return Some(false);
         }
         self.note_answer(now, len, shared);
@@ -215,6 +217,7 @@ impl Connection {
             self.small_end = record.end;
         }
         self.note_interaction(now);
+        self.clear(flag::UNCORK);
         (self.last_sent, self.stalled_since) = (now, now);
         self.acknowledged_now();
         self.window_used = self.window_used.max(1);

@@ -118,10 +118,11 @@ impl Connection {
         self.max_window = self.snd_wnd;
         self.peer_mss = handshake.peer_mss;
         self.clear(flag::SACK | flag::TIMESTAMPS | flag::SCALED | flag::ECN);
+        let own_scale = handshake.own_scale.unwrap_or(self.rcv_scale);
         (self.snd_scale, self.rcv_scale) = (0, 0);
         if let Some(scale) = handshake.scale {
             self.set(flag::SCALED);
-            (self.snd_scale, self.rcv_scale) = (scale, config.scale());
+            (self.snd_scale, self.rcv_scale) = (scale, own_scale);
         }
         if handshake.sack {
             self.set(flag::SACK);

@@ -219,6 +219,8 @@ pub(crate) struct Shared {
     /// Challenge acknowledgements that are left in this second (RFC 5961 section 7).
     pub(crate) challenges: u32,
     pub(crate) challenges_since: Instant,
+    /// From which that number is drawn.
+    pub(crate) salt: u64,
 }
 
 /// A connection.
@@ -384,6 +386,16 @@ impl Connection {
     #[inline]
     pub(crate) const fn list(&mut self, listed: bool) -> bool {
         core::mem::replace(&mut self.listed, listed)
+    }
+
+    /// Tells its user what was told before.
+    pub(crate) fn tell_again(&mut self) {
+        if !self.receive.is_empty() || self.is(flag::FIN_RECEIVED) {
+            self.tell(Events::READABLE);
+        }
+        if self.state == State::Closed {
+            self.tell(Events::ENDED | Events::READABLE);
+        }
     }
 
     /// Whether it waits for memory; this is asked once.

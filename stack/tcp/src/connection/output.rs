@@ -21,7 +21,16 @@ const DEFER_TIME_NS: u64 = 1_000_000;
 
 /// The sink has no room; the rest is sent later.
 #[derive(Debug)]
-struct Full;
+pub(super) struct Full;
+
+/// What was acknowledged, offered and reported before a segment that may not leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    wup: Seq,
+    wnd: u32,
+    acked: Seq,
+    duplicate: Option<(Seq, Seq)>,
+}
 
 impl Connection {
     /// Sends what is to be sent now. False if the sink has no room for all.
@@ -493,13 +502,16 @@ impl Connection {
             window = 0;
         }
         window = if self.rcv_scale > 0 { window / unit * unit } else { window };
-        if window < offered {
-            window = offered.next_multiple_of(unit);
-        }
         window = window.min(65_535 << self.rcv_scale);
+        if window < offered {
+            // What was offered is still taken. It is said rounded up only while there is room for the rest of a unit:
+            // else the window of a program that does not read would grow with each segment.
+            let up = offered.next_multiple_of(unit);
+            window = if up < free.saturating_add(unit) { up } else { offered };
+        }
         self.rcv_wup = self.rcv_nxt;
         self.rcv_wnd = window;
-        (window >> self.rcv_scale) as u16
+        (window >> self.rcv_scale).min(65_535) as u16
     }
 
     /// The options of a segment of an established connection, with `len` bytes of payload: blocks of SACK are left out
@@ -545,6 +557,20 @@ impl Connection {
             }
         }
         options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX).min(most)]);
+    }
+
+    /// What [`Self::header`] and [`Self::options`] change: the sink may have no room.
+    #[inline]
+    pub(super) const fn offered(&self) -> Offered {
+        Offered { wup: self.rcv_wup, wnd: self.rcv_wnd, acked: self.last_ack_sent, duplicate: self.duplicate }
+    }
+
+    /// The segment did not leave.
+    #[cold]
+    pub(super) const fn unsay(&mut self, offered: Offered) -> Full {
+        (self.rcv_wup, self.rcv_wnd) = (offered.wup, offered.wnd);
+        (self.last_ack_sent, self.duplicate) = (offered.acked, offered.duplicate);
+        Full
     }
 
     #[inline]
@@ -606,6 +632,7 @@ impl Connection {
         if capable && self.is(flag::SEND_CWR) {
             flags |= Flags::CWR;
         }
+        let offered = self.offered();
         let header = self.header(record.start, flags);
         let options = self.options(now, len.min(u32::from(record.unit)));
         let unit = if record.count > 1 { record.unit } else { 0 };
@@ -617,7 +644,7 @@ impl Connection {
             capable,
         };
         if !sink.send(&self.tuple, &segment) {
-            return Err(Full);
+            return Err(self.unsay(offered));
         }
         if flags & Flags::CWR != 0 {
             self.clear(flag::SEND_CWR);
@@ -650,11 +677,12 @@ impl Connection {
         if self.is(flag::ECHO_CONGESTION) {
             flags |= Flags::ECE;
         }
+        let offered = self.offered();
         let header = self.header(seq, flags);
         let options = self.options(now, 0);
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         if !sink.send(&self.tuple, &segment) {
-            return Err(Full);
+            return Err(self.unsay(offered));
         }
         self.totals.segments_out = self.totals.segments_out.wrapping_add(1);
         shared.counters.segments_out += 1;
@@ -699,7 +727,9 @@ impl Connection {
             options.timestamps(Timestamps { value: self.stamp(now), echo }, !sack);
         }
         if scaled {
-            options.scale(config.scale());
+            let scale = if answers { self.rcv_scale } else { config.scale() };
+            options.scale(scale);
+            self.rcv_scale = scale;
         }
         let mut flags = Flags::SYN;
         if answers {

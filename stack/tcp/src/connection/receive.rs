@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::seq::Seq;
 
 /// After this time the peer's clock may have wrapped: its timestamps are not compared any more (RFC 7323 section 5.5).
-const STAMP_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+pub(super) const STAMP_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl Connection {
     /// Takes a segment of this connection. [`Self::settle`] has to follow.
@@ -123,9 +123,15 @@ impl Connection {
             self.time_handshake(now, segment);
             self.establish(now, &shared.config);
             shared.counters.active_opens += 1;
+            self.snd_wl1 = segment.seq;
+            if segment.has(Flags::SYN) {
+                // Its window has no scale (RFC 7323 section 2.2), and data on it comes again.
+                self.snd_wnd = u32::from(segment.window);
+                self.set(flag::ACK_NOW);
+                return (Fresh::default(), Reply::None);
+            }
             self.snd_wnd = u32::from(segment.window) << self.snd_scale;
             self.max_window = self.max_window.max(self.snd_wnd);
-            self.snd_wl1 = segment.seq;
         }
         if !self.acknowledge(now, segment, shared) {
             return (Fresh::default(), Reply::None);
@@ -179,7 +185,7 @@ impl Connection {
             && segment.ack == self.iss + 1
     }
 
-    /// PAWS (RFC 7323 section 5.3, R1). A segment without the option is refused, too, but for RST (section 3.2).
+    /// PAWS (RFC 7323 section 5.3, R1). A segment without the option is taken, as Linux takes it.
     fn is_old(&self, now: Instant, segment: &Segment<'_>) -> bool {
         if !self.is(flag::TIMESTAMPS) {
             return false;
@@ -217,7 +223,7 @@ impl Connection {
             self.challenge(now, shared);
             return;
         }
-        if segment.payload.is_empty() && !segment.has(Flags::FIN) && !self.may_challenge(now, shared) {
+        if segment.payload.is_empty() && !segment.has(Flags::FIN) && !self.may_answer(now, shared) {
             return;
         }
         if segment.seq.before(self.rcv_nxt) && !segment.payload.is_empty() {
@@ -236,15 +242,22 @@ impl Connection {
         }
     }
 
-    fn may_challenge(&mut self, now: Instant, shared: &mut Shared) -> bool {
+    /// Whether the last answer to a segment that was refused is long enough ago.
+    fn may_answer(&mut self, now: Instant, shared: &Shared) -> bool {
         let each = shared.config.challenge_interval;
         let too_soon = self.challenged_at != Instant::ZERO && now.since(self.challenged_at) < each;
-        if too_soon || !shared.may_challenge(now) {
+        if !too_soon {
+            self.challenged_at = now;
+        }
+        !too_soon
+    }
+
+    fn may_challenge(&mut self, now: Instant, shared: &mut Shared) -> bool {
+        if !self.may_answer(now, shared) || !shared.may_challenge(now) {
             shared.counters.challenges_suppressed += 1;
             return false;
         }
         shared.counters.challenges += 1;
-        self.challenged_at = now;
         true
     }
 
@@ -273,7 +286,7 @@ impl Connection {
                 self.quicken(2);
                 self.set(flag::ACK_NOW);
             }
-            self.totals.delivered_ce += 1;
+            self.totals.delivered_ce = self.totals.delivered_ce.wrapping_add(1);
         }
     }
 
@@ -323,7 +336,8 @@ impl Connection {
             self.set(flag::ACK_NOW);
         }
         let (skip, len) = ((start - segment.seq) as usize, (end - start) as usize);
-        self.totals.data_segments_in += u32::from(self.units(segment));
+        let units = u32::from(self.units(segment));
+        self.totals.data_segments_in = self.totals.data_segments_in.wrapping_add(units);
         (self.last_received, self.data_at) = (now, now);
         if start == self.rcv_nxt && self.reassembly.is_empty() && self.receive.is_empty() {
             self.accept(now, len as u32);
@@ -337,6 +351,17 @@ impl Connection {
     /// Puts payload behind what is queued, in order or ahead of it.
     fn queue(&mut self, now: Instant, start: Seq, payload: &[u8], fin: bool, shared: &mut Shared) {
         let distance = start - self.rcv_nxt;
+        if distance > 0 && payload.is_empty() {
+            self.fin = fin.then_some(start + 1);
+            self.set(flag::ACK_NOW);
+            return;
+        }
+        if distance > 0 && shared.pool.is_short() {
+            // It comes again. What is in order, and what is sent, has the rest of the memory.
+            shared.counters.no_memory += 1;
+            self.set(flag::ACK_NOW);
+            return;
+        }
         if !self.receive.write_ahead(distance as usize, payload, &mut shared.pool) {
             shared.counters.no_memory += 1;
             self.set(flag::ACK_NOW);
@@ -345,13 +370,14 @@ impl Connection {
         let end = start + payload.len() as u32;
         if distance > 0 {
             shared.counters.out_of_order += 1;
-            self.totals.out_of_order += 1;
+            self.totals.out_of_order = self.totals.out_of_order.wrapping_add(1);
             if fin {
                 self.fin = Some(end + 1);
             }
             let mut duplicate = None;
             if !payload.is_empty() && !self.reassembly.add(start, end, &mut duplicate) {
                 shared.counters.no_memory += 1;
+                self.release(shared);
             }
             if let Some((from, to)) = duplicate {
                 self.report(from, to, shared);
@@ -402,9 +428,7 @@ impl Connection {
                     self.tell(Events::READABLE);
                 }
                 None => {
-                    shared.counters.no_memory += 1;
-                    self.rcv_nxt = self.rcv_nxt - rest.len() as u32;
-                    self.set(flag::ACK_NOW);
+                    self.take_back(rest.len() as u32, shared);
                     return;
                 }
             }
@@ -412,6 +436,15 @@ impl Connection {
         if fin {
             self.take_fin(now, shared);
         }
+    }
+
+    /// The last `len` bytes have not arrived: there is no memory to keep them, and nothing has acknowledged them.
+    pub(crate) fn take_back(&mut self, len: u32, shared: &mut Shared) {
+        shared.counters.no_memory += 1;
+        self.rcv_nxt = self.rcv_nxt - len;
+        self.totals.bytes_received -= u64::from(len);
+        self.lent = self.lent.min(self.receive.len() as u32);
+        self.set(flag::ACK_NOW);
     }
 
     /// The peer sends no more (RFC 9293 section 3.10.7.4, eighth check).
@@ -529,7 +562,11 @@ impl Shared {
             || self.challenges_since == Instant::ZERO
         {
             self.challenges_since = now.max(Instant::from_nanos(1));
-            self.challenges = self.config.challenges_per_second;
+            // A peer that counts them must not learn how many others have caused (RFC 5961 section 7).
+            let most = u64::from(self.config.challenges_per_second);
+            self.salt =
+                self.salt.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.challenges = (most / 2 + (self.salt >> 33) % (most / 2 + 1)) as u32;
         }
         let left = self.challenges > 0;
         self.challenges -= u32::from(left);

@@ -72,7 +72,10 @@ impl Connection {
         }
         shared.counters.timeouts += 1;
         self.begin_loss(now, shared);
-        self.retries = self.retries.saturating_add(1);
+        // A peer that answers and keeps its window closed is not given up (RFC 9293 section 3.8.6.1).
+        if self.snd_wnd > 0 {
+            self.retries = self.retries.saturating_add(1);
+        }
         self.backoff = self.backoff.saturating_add(1);
         self.timer = Timer::Retransmit;
         self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
@@ -121,7 +124,9 @@ impl Connection {
         let over = self.options.user_timeout != Duration::MAX
             && self.probes > 0
             && now.since(self.stalled_since) >= self.options.user_timeout;
-        if self.probes >= limit || over {
+        // A peer that keeps its window closed may answer for ever: for a connection that nobody holds it has a limit.
+        let orphan = self.is(flag::ORPHAN) && self.backoff >= limit;
+        if self.probes >= limit || over || orphan {
             shared.counters.timed_out += 1;
             self.end(Ended::TimedOut, shared);
             return;
@@ -173,7 +178,7 @@ impl Connection {
             self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
             return;
         }
-        self.keepalive_probes += 1;
+        self.keepalive_probes = self.keepalive_probes.saturating_add(1);
         shared.counters.keepalives += 1;
         self.set(flag::KEEPALIVE_DUE);
         self.keepalive_at = now + self.options.keepalive_interval;
