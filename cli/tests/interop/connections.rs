@@ -160,8 +160,9 @@ fn clients_that_never_read_cost_no_more_than_the_limit_and_hold_up_nobody() {
         assert!(service(&server, "queued_bytes") <= limit);
         echoes(&mut polite, b"polite");
     }
-    assert!(service(&server, "queued_bytes") > limit / 2);
-    assert!(server.drops("service_bytes") > 0, "those who waited longest made room");
+    // A busy machine reads what was sent later.
+    until("much is held", || service(&server, "queued_bytes") > limit / 2);
+    until("those who waited longest made room", || server.drops("service_bytes") > 0);
     // In addition to queued bytes: buffers that connections share, and some bytes for each.
     assert!(server.worker("heap_bytes") < limit + (1 << 18), "{}", server.worker("heap_bytes"));
     drop(deaf);
@@ -269,7 +270,10 @@ fn stopping_under_load_answers_what_was_accepted_and_a_new_one_goes_on() {
     }
     let rig = Rig::new();
     for mode in ["poll", "interrupt", "adaptive"] {
-        let mut server = rig.serve(&["--mode", mode, "--workers", "2", "--path", "kernel"]);
+        // Long enough for a busy machine, too.
+        let drain_ms = "60000";
+        let mut server =
+            rig.serve(&["--mode", mode, "--workers", "2", "--path", "kernel", "--drain-ms", drain_ms]);
         let (answered, broken, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..8 {
