@@ -7,6 +7,7 @@
 pub mod affinity;
 pub mod alive;
 pub mod allocations;
+pub mod capabilities;
 pub mod child;
 pub mod clock;
 pub mod cpu_request;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::capabilities;
+
 /// Real-time priorities of the kernel (`SCHED_FIFO`), from the lowest to the highest.
 pub const FIFO_LEVELS: std::ops::RangeInclusive<u8> = 1..=99;
 /// Nice values, from the highest priority to the lowest.
@@ -182,8 +184,7 @@ fn last_error() -> Errno {
 
 /// Whether capabilities or limits permit it, so that a refusal must come from the control group.
 fn may_be_real_time(level: u8) -> bool {
-    let capable = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_NICE));
+    let capable = capabilities::effective().contains(rustix::thread::CapabilitySet::SYS_NICE);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
     capable || limit.is_none_or(|limit| limit >= u64::from(level))
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::CapabilitySet;
+use twinpath_sys::capabilities::effective;
 use twinpath_time::Duration;
 
 use crate::{KeptMaps, Path, ReflexPlan, Steering, TcAttach};
@@ -63,7 +64,7 @@ pub fn probe_reflexes() -> ReflexProbe {
 
 /// Whether this thread has the capabilities for `what`.
 fn may(what: &str) -> Result<(), String> {
-    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let held = effective();
     let loads =
         if held.contains(CapabilitySet::SYS_ADMIN) { CapabilitySet::empty() } else { CapabilitySet::BPF };
     let missing = (CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | loads) - held;

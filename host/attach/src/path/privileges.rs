@@ -1,6 +1,7 @@
 //! The privileges of this process: its effective capabilities.
 
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::CapabilitySet;
+use twinpath_sys::capabilities::effective;
 
 /// The capabilities that twinpath uses, and their purpose: see docs/operations.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Capabilities {
     /// The effective capabilities of the calling thread. One that cannot be read counts as missing.
     #[must_use]
     pub fn held() -> Self {
-        let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let held = effective();
         let has = |capability| held.contains(capability);
         Self {
             net_raw: has(CapabilitySet::NET_RAW),
