@@ -77,11 +77,18 @@ impl Lifecycle {
         }
     }
 
-    pub(crate) fn sockets_given(&mut self, id: TakerId, outcome: &Outcome, actions: &mut Vec<Action>) {
+    pub(crate) fn sockets_given(
+        &mut self,
+        now: Instant,
+        id: TakerId,
+        outcome: &Outcome,
+        actions: &mut Vec<Action>,
+    ) {
         if *outcome != Outcome::Done {
             return;
         }
-        let new = Taker { id, stage: Stage::HasSockets };
+        let until = now + self.limits.take_over_patience;
+        let new = Taker { id, stage: Stage::HasSockets { until } };
         // The earlier one has changed nothing. It must hear that it does not take over: it would go on if it heard
         // nothing but the end of its connection, as if this instance had ended.
         if let Some(earlier) = self.taker_slot().and_then(|slot| slot.replace(new)) {
@@ -93,7 +100,7 @@ impl Lifecycle {
     pub(crate) fn heard(&mut self, now: Instant, id: TakerId, step: Step, actions: &mut Vec<Action>) {
         let Some(taker) = self.taker().copied().filter(|taker| taker.id == id) else { return };
         match (step, taker.stage, &self.phase) {
-            (Step::Aside, Stage::HasSockets, Phase::Serving(_)) => {
+            (Step::Aside, Stage::HasSockets { .. }, Phase::Serving(_)) => {
                 let until = now + self.limits.take_over_patience;
                 self.phase = Phase::Serving(Some(Taker { id, stage: Stage::Waits { until } }));
                 if self.fast.attached {

@@ -169,7 +169,7 @@ impl Lifecycle {
             (Awaited::Start, Phase::Starting(step)) => self.start_continues(step, outcome, actions),
             (Awaited::Path, _) => self.path_chosen(outcome, actions),
             (Awaited::Attach, _) => self.attached_again(outcome, actions),
-            (Awaited::Give(id), _) => self.sockets_given(id, outcome, actions),
+            (Awaited::Give(id), _) => self.sockets_given(now, id, outcome, actions),
             (Awaited::Drain, _) => {
                 if let Outcome::Draining { services, listening } = outcome {
                     self.drain_begun(*services, *listening);

@@ -15,7 +15,10 @@ pub struct Taker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It has the sockets, and has changed nothing yet.
-    HasSockets,
+    HasSockets {
+        /// When it has been silent for too long: standbys do not serve while it may.
+        until: Instant,
+    },
     /// It waits until the programs are detached and the queues are closed.
     Waits {
         /// When it has been silent for too long.
@@ -38,13 +41,12 @@ impl Taker {
     /// Whether this instance's programs must stay detached for it.
     #[must_use]
     pub const fn is_aside(&self) -> bool {
-        !matches!(self.stage, Stage::HasSockets)
+        !matches!(self.stage, Stage::HasSockets { .. })
     }
 
     pub(crate) const fn silent_at(&self) -> Instant {
         match self.stage {
-            Stage::HasSockets => Instant::NEVER,
-            Stage::Waits { until } | Stage::MayAttach { until } => until,
+            Stage::HasSockets { until } | Stage::Waits { until } | Stage::MayAttach { until } => until,
         }
     }
 }

@@ -46,6 +46,17 @@ fn a_new_instance_that_another_one_replaces_is_told() {
 }
 
 #[test]
+fn a_new_instance_that_says_nothing_is_given_up_and_changes_nothing() {
+    let mut machine = serving(Origin::Fresh);
+    assert_eq!(give_sockets(&mut machine, 0), []);
+    let silent_at = at(1) + LIMITS.take_over_patience;
+    assert_eq!(machine.deadline(), silent_at);
+    let given_up = [Action::GiveUp(0, TakerFailure::Late), Action::NoTaker];
+    assert_eq!(machine.handle(silent_at, Event::Deadline), given_up);
+    assert!(machine.is_attached() && !machine.is_given_up(0));
+}
+
+#[test]
 fn an_instance_that_has_handed_over_never_attaches_again() {
     let mut machine = serving(Origin::Fresh);
     put_aside(&mut machine, 0);
