@@ -44,6 +44,12 @@ impl Sent {
     pub(crate) const fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
     }
+
+    /// Segments from a number within it on: FIN is counted with the last one, unless it is alone.
+    fn segments_from(&self, seq: Seq) -> u32 {
+        let bytes = (self.end - seq) - u32::from(self.has(flag::FIN));
+        bytes.div_ceil(u32::from(self.unit).max(1)).max(1)
+    }
 }
 
 /// What an acknowledgement has taken out of flight, and what it says about time.
@@ -231,7 +237,7 @@ impl Flight {
     #[cold]
     fn acknowledge_part(&mut self, una: Seq, delivered: &mut Delivered) {
         let Some(first) = self.records.front_mut() else { return };
-        let left = (first.end - una).div_ceil(u32::from(first.unit).max(1)).max(1);
+        let left = first.segments_from(una);
         let gone = first.count.saturating_sub(left);
         first.start = una;
         let record = Sent { count: gone, ..*first };
@@ -415,7 +421,7 @@ impl Flight {
         for record in &mut self.records {
             if record.unit > unit {
                 record.unit = unit;
-                record.count = (record.end - record.start).div_ceil(u32::from(unit).max(1)).max(1);
+                record.count = record.segments_from(record.start);
             }
             out += record.count;
             sacked += if record.has(flag::SACKED) { record.count } else { 0 };
@@ -432,7 +438,6 @@ impl Flight {
     }
 
     /// Checks that the counts are those of the records.
-    #[cfg(test)]
     pub(crate) fn check(&self) {
         let sum = |flags: u8| -> u32 {
             self.records
@@ -445,7 +450,14 @@ impl Flight {
             (self.out, self.sacked, self.lost, self.retransmitted),
             (sum(0), sum(flag::SACKED), sum(flag::LOST), sum(flag::RETRANSMITTED))
         );
+        for record in &self.records {
+            assert!(!record.has(flag::SACKED) || !record.has(flag::LOST | flag::RETRANSMITTED));
+            assert!(record.start.before(record.end) && record.count > 0);
+        }
         let ends = self.records.iter().zip(self.records.iter().skip(1));
         assert!(ends.into_iter().all(|(one, next)| one.end == next.start && one.start.before(one.end)));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,15 @@ impl Reassembly {
         Some((range.start, range.end))
     }
 
+    /// Checks that ranges are apart, in order, and behind what has arrived in order.
+    pub(crate) fn check(&self, next: Seq) {
+        let mut last = next;
+        for range in &self.ranges {
+            assert!(last.before(range.start) && range.start.before(range.end));
+            last = range.end;
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ranges = Vec::new();
     }

@@ -134,12 +134,21 @@ impl HalfOpen {
     }
 
     /// Acknowledges what has arrived, without SYN.
-    pub(crate) fn acknowledge(&self, now: Instant, tuple: &Tuple, window: u32, sink: &mut impl Sink) -> bool {
+    pub(crate) fn acknowledge(
+        &self,
+        now: Instant,
+        tuple: &Tuple,
+        window: u32,
+        config: &Config,
+        sink: &mut impl Sink,
+    ) -> bool {
+        // Only windows of SYNs are not scaled (RFC 7323 section 2.2).
+        let window = window.min(65_535) >> if self.flags & SCALED != 0 { config.scale() } else { 0 };
         let mut options = Writer::default();
         if self.flags & TIMESTAMPS != 0 {
             options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
         }
-        let header = header(tuple, self.iss + 1, self.irs + 1, Flags::ACK, window.min(65_535) as u16);
+        let header = header(tuple, self.iss + 1, self.irs + 1, Flags::ACK, window as u16);
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         sink.send(tuple, &segment)
     }

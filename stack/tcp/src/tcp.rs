@@ -452,6 +452,36 @@ impl Tcp {
         Some(slot.connection.as_ref()?.info(now, &self.shared))
     }
 
+    /// Checks what has to hold between two calls; nothing if compiled without debug assertions.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        if cfg!(debug_assertions) {
+            self.check_all();
+        }
+    }
+
+    fn check_all(&self) {
+        let mut memory = 0;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(connection) = slot.connection.as_deref() else { continue };
+            connection.check(&self.shared.config);
+            memory += connection.buffered();
+            let (wheel, own) = (self.wheel.deadline(index as u32), connection.deadline());
+            let missed = wheel > own + Duration::from_nanos(TICK) && !connection.is_listed();
+            assert!(!missed, "a timer is missed: {wheel:?} {own:?}");
+        }
+        assert_eq!(memory, self.shared.pool.used(), "memory that no connection holds");
+        assert!(self.shared.pool.used() <= self.shared.config.memory);
+        let records = self.half_open.len() + self.time_wait.len();
+        assert!(self.table.len() <= self.slots.len() - self.free.len() + records);
+        for listener in self.listeners.iter().flatten() {
+            assert!(listener.half_open as usize <= self.half_open.len());
+        }
+    }
+
     /// For debugging.
     #[doc(hidden)]
     #[must_use]
@@ -892,7 +922,7 @@ impl Tcp {
     fn answer_refused(&mut self, now: Instant, index: u32, window: u32, sink: &mut impl Sink) {
         let each = self.shared.config.challenge_interval;
         let Some((tuple, record)) = self.half_open.get(index) else { return };
-        if record.may_answer(now, each) && record.acknowledge(now, tuple, window, sink) {
+        if record.may_answer(now, each) && record.acknowledge(now, tuple, window, &self.shared.config, sink) {
             self.shared.counters.segments_out += 1;
         }
     }

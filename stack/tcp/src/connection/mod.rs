@@ -4,6 +4,7 @@
 
 mod acknowledge;
 mod calls;
+mod check;
 mod fast;
 mod handshake;
 mod output;
@@ -527,7 +528,7 @@ impl Connection {
 
     pub(crate) fn debug(&self) -> String {
         format!(
-            "{:?} {:?} {:?} listed {} {:?} at {:?} flags {:b} {:?} {:?}",
+            "{:?} {:?} {:?} listed {} {:?} at {:?} flags {:b} una {:?} nxt {:?} wnd {} cwnd {:?} rcv {:?} len {} send {} {:?} {:?}",
             self.state,
             self.ended,
             self.opened_by,
@@ -535,6 +536,13 @@ impl Connection {
             self.timer,
             self.timer_at,
             self.flags,
+            self.snd_una,
+            self.snd_nxt,
+            self.snd_wnd,
+            self.window,
+            self.rcv_nxt,
+            self.receive.len(),
+            self.send.len(),
             self.flight,
             self.deadline()
         )

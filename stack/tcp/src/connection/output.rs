@@ -256,7 +256,9 @@ impl Connection {
         let start = self.snd_nxt;
         let unsent = self.unsent();
         let last = len == unsent;
-        let fin = last && self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
+        // FIN needs a number of the window, as a byte does.
+        let fits = len < self.window_end().since(start);
+        let fin = last && fits && self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
         let mss = u32::from(self.mss);
         let mut flags = 0;
         if fin {
