@@ -268,6 +268,21 @@ fn a_new_instance_that_is_silent_for_too_long_is_given_up_and_told() {
 }
 
 #[test]
+fn a_port_that_the_new_instance_does_not_serve_is_free() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let mut former = rig.serve(&["--path", "packet"]);
+    let (port, from) = (PORT.to_string(), former.socket.to_str().unwrap().to_owned());
+    let new = rig.start(&["echo", "--on", "vs", "--udp", &port, "--take-over", &from]);
+    assert_eq!(former.child.wait().unwrap().code(), Some(0));
+    assert!(rig.client.run(|| std::net::TcpStream::connect((SERVER, PORT))).unwrap().is_err());
+    assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"udp"), b"udp");
+    assert_eq!(new.interrupt(), Some(0));
+}
+
+#[test]
 fn a_former_instance_that_dies_while_it_is_taken_over_leaves_the_new_one_serving() {
     if !root_or_skip() {
         return;

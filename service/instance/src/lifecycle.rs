@@ -51,7 +51,11 @@ impl Instance {
         match action {
             // These were carried out before there was an instance.
             Action::HoldPorts | Action::StartWorkers { .. } => return Some(Outcome::Failed),
-            Action::Say(step) => return Some(self.say(self.former.say(step))),
+            Action::Say(step) => {
+                let answer = self.former.say(step);
+                self.former.over(matches!(answer, Ok(true)));
+                return Some(self.say(answer));
+            }
             Action::Confirm => return Some(self.say(self.former.confirm().map(|()| true))),
             Action::NextPath => return Some(self.next_path()),
             Action::AwaitSteering => {

@@ -175,6 +175,13 @@ impl Inherited {
         self.read_answer(stream, said)
     }
 
+    /// The take-over is over: closes the sockets that no service has taken and, if the former instance has answered,
+    /// the connection. If it has not, it may go on, and must not take this instance for ended.
+    pub fn over(&mut self, has_answered: bool) {
+        self.sockets.clear();
+        self.stream.take_if(|_| has_answered);
+    }
+
     /// Reads an answer of the former instance to what was `said`.
     fn read_answer(&self, stream: &UnixStream, said: std::io::Result<()>) -> Result<bool, HoldError> {
         let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
