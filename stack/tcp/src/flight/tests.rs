@@ -107,6 +107,25 @@ impl Naive {
     }
 }
 
+/// The first lost segment is sent again.
+fn send_lost(flight: &mut Flight, naive: &mut Naive, now: Instant) {
+    let wanted = naive.all.iter().position(|one| one.lost && !one.again && !one.sacked);
+    let found = flight.next_lost();
+    assert_eq!(
+        found.map(|index| flight.get(index).expect("within").start.0),
+        wanted.map(|index| naive.all[index].start)
+    );
+    if let (Some(found), Some(wanted)) = (found, wanted) {
+        // One segment of it.
+        let record = *flight.get(found).expect("within");
+        if record.count > 1 {
+            flight.split(found, record.start + UNIT, false);
+        }
+        flight.sent_again(found, now);
+        (naive.all[wanted].again, naive.all[wanted].ever_again) = (true, true);
+    }
+}
+
 /// Does a step to both.
 fn take(flight: &mut Flight, naive: &mut Naive, step: Step, now: Instant) {
     match step {
@@ -140,7 +159,7 @@ fn take(flight: &mut Flight, naive: &mut Naive, step: Step, now: Instant) {
             assert_eq!(delivered.sacked, new);
         }
         Step::Lose(index) => {
-            if flight.len() == 0 {
+            if flight.is_empty() {
                 return;
             }
             let index = index % flight.len();
@@ -165,23 +184,7 @@ fn take(flight: &mut Flight, naive: &mut Naive, step: Step, now: Instant) {
             flight.lose_nothing();
             naive.all.iter_mut().for_each(|one| one.lost = false);
         }
-        Step::SendLost => {
-            let wanted = naive.all.iter().position(|one| one.lost && !one.again && !one.sacked);
-            let found = flight.next_lost();
-            assert_eq!(
-                found.map(|index| flight.get(index).expect("within").start.0),
-                wanted.map(|index| naive.all[index].start)
-            );
-            if let (Some(found), Some(wanted)) = (found, wanted) {
-                // One segment of it.
-                let record = *flight.get(found).expect("within");
-                if record.count > 1 {
-                    flight.split(found, record.start + UNIT, false);
-                }
-                flight.sent_again(found, now);
-                (naive.all[wanted].again, naive.all[wanted].ever_again) = (true, true);
-            }
-        }
+        Step::SendLost => send_lost(flight, naive, now),
     }
 }
 
