@@ -5,7 +5,9 @@
 //! change the main thread waits until that call has looked at it, so that a run is the same each time.
 
 use core::net::SocketAddr;
+use std::fs;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -49,6 +51,8 @@ struct State {
     blocked: Option<Blocked>,
     /// The thread whose call has ended and that has not yet read the time for its record.
     unrecorded: Option<ThreadId>,
+    /// That thread, below `/proc`, once it has: packetdrill still takes note of what the call gave.
+    finishing: Option<PathBuf>,
 }
 
 /// A call that blocks.
@@ -63,7 +67,8 @@ struct Blocked {
 impl Adapter {
     /// Starts a world at time 0. `flags` is what `--so_flags` says.
     pub(crate) fn start(flags: &str) -> Self {
-        let state = State { world: World::new(flags), changes: 0, blocked: None, unrecorded: None };
+        let state =
+            State { world: World::new(flags), changes: 0, blocked: None, unrecorded: None, finishing: None };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), looked: Condvar::new() });
         if let Some(path) = std::env::var_os(COMMANDS_VARIABLE) {
@@ -131,7 +136,10 @@ impl Adapter {
     pub(crate) fn pass(&self, pause_us: u64) {
         let state = self.shared.lock();
         let target = state.world.now_us() + pause_us;
-        drop(self.shared.pass_to(state, target));
+        let finishing = self.shared.pass_to(state, target).finishing.take();
+        if let Some(thread) = finishing {
+            await_sleep(&thread);
+        }
     }
 
     /// The time. A thread whose call has ended reads it for its record.
@@ -139,6 +147,7 @@ impl Adapter {
         let mut state = self.shared.lock();
         if state.unrecorded == Some(thread::current().id()) {
             state.unrecorded = None;
+            state.finishing = fs::read_link("/proc/thread-self").ok();
             self.shared.looked.notify_all();
         }
         state.world.now_us()
@@ -331,5 +340,18 @@ impl State {
     fn next_us(&self) -> Option<u64> {
         let of_call = self.blocked.and_then(|it| it.until_us).filter(|until| *until > self.world.now_us());
         self.world.next_us().into_iter().chain(of_call).min()
+    }
+}
+
+/// Waits until a thread sleeps: it does once its call is noted, as packetdrill itself looks for it. The sleep that asked
+/// for it took no time, in which it would have been noted otherwise.
+fn await_sleep(task: &Path) {
+    let place = Path::new("/proc").join(task).join("stat");
+    for _ in 0..100_000 {
+        let Ok(facts) = fs::read_to_string(&place) else { return };
+        if facts.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')) {
+            return;
+        }
+        thread::yield_now();
     }
 }
