@@ -22,7 +22,16 @@ impl Connection {
     ) -> (Fresh, Reply) {
         self.totals.segments_in = self.totals.segments_in.wrapping_add(u32::from(self.units(segment)));
         match self.state {
-            State::SynSent => (Fresh::default(), self.in_syn_sent(now, segment, shared)),
+            State::SynSent => {
+                let reply = self.in_syn_sent(now, segment, shared);
+                let is_open = matches!(self.state, State::Established | State::FinWait1);
+                if !is_open || segment.payload.is_empty() && !segment.has(Flags::FIN) {
+                    return (Fresh::default(), reply);
+                }
+                // What comes with SYN-ACK follows SYN (RFC 9293 section 3.10.7.3).
+                let flags = Flags(segment.flags.0 & !Flags::SYN);
+                self.data(now, &Segment { seq: segment.seq + 1, flags, ..*segment }, shared)
+            }
             State::Closed => {
                 (Fresh::default(), if segment.has(Flags::RST) { Reply::None } else { Reply::Reset })
             }
@@ -83,7 +92,6 @@ impl Connection {
         shared.counters.active_opens += 1;
         self.snd_wl1 = segment.seq;
         self.set(flag::ACK_NOW);
-        // Data on a SYN-ACK is left: the peer sends it again.
         Reply::None
     }
 
