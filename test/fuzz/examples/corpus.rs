@@ -33,6 +33,40 @@ fn write(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) -> io::Result<
     Ok(())
 }
 
+/// A handshake, a connection with data in both directions, and its ends, as `test/fuzz/src/tcp.rs` reads them.
+fn conversations() -> Vec<Vec<u8>> {
+    let syn = [0, 0, 2, 0, 0, 0, 0, 7, 200, 0];
+    let stamped_syn = [0, 0, 2, 0, 0, 1, 0, 0, 0, 7, 200, 0];
+    let ack = [0, 0, 0, 0, 0, 0, 200, 0];
+    let stamped_ack = [0, 0, 0, 0, 0, 1, 0, 0, 200, 0];
+    let data = [0, 0, 1, 0, 0, 0x10, 200, 20, 1];
+    let ahead = [0, 0, 1, 4, 160, 0, 0x10, 200, 20, 1];
+    let blocks = [0, 0, 0, 0, 0, 6, 4, 10, 4, 0, 200, 0];
+    let (fin, reset) = ([0, 0, 4, 0, 0, 0, 200, 0], [0, 0, 5, 0, 0, 0, 200, 0]);
+    let (accept, write, read, close): (&[u8], &[u8], &[u8], &[u8]) =
+        (&[6], &[3, 7, 40], &[3, 4, 50], &[3, 0, 0]);
+    let (short, long, connect) = ([4, 24], [4, 35], [7, 0]);
+    let open = [&[0xff], &syn[..], &ack, accept].concat();
+    let stamped = [&[0xff], &stamped_syn[..], &stamped_ack, accept].concat();
+    vec![
+        [&open[..], &data, read, write, &ack, &fin, close, &ack, &long].concat(),
+        [&open[..], &ahead, &data, read, &fin, close].concat(),
+        [&open[..], write, &short, &blocks, &short, &blocks, &long, &long, &ack, &reset].concat(),
+        [&stamped[..], &data, write, &short, &stamped_ack, &fin, close, &long].concat(),
+        [&open[..], write, close, &short, &ack, &ack, &fin, &long, &syn].concat(),
+        [
+            &[0x0f],
+            &connect[..],
+            &short,
+            &[0, 0, 3, 0, 0, 0, 0, 7, 200, 0],
+            write,
+            &ack,
+            &[5, 0, 5, 0, 0, 0, 0, 0],
+        ]
+        .concat(),
+    ]
+}
+
 fn main() -> io::Result<()> {
     let frames = seed::frames();
     // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
@@ -108,6 +142,11 @@ fn main() -> io::Result<()> {
     write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
     openflow()?;
     switch(&frames[0])?;
+    connections()
+}
+
+fn connections() -> io::Result<()> {
+    write("tcp__segments_and_calls", conversations())?;
     rpc()
 }
 

@@ -28,6 +28,8 @@ mod steer;
 #[cfg(test)]
 mod switch;
 #[cfg(test)]
+mod tcp;
+#[cfg(test)]
 mod vxlan;
 #[cfg(test)]
 mod wire;
