@@ -60,7 +60,7 @@ impl Connection {
         if self.flight.is_empty() {
             return;
         }
-        if self.snd_wnd == 0 && self.flight.retransmitted == 0 && self.is_given_up_on_window(now) {
+        if self.snd_wnd == 0 && self.is_given_up_on_window(now) {
             shared.counters.timed_out += 1;
             self.end(Ended::TimedOut, shared);
             return;
@@ -82,9 +82,9 @@ impl Connection {
         self.clear(flag::REARM);
     }
 
-    /// A peer that has closed its window for two minutes without a sign.
+    /// A peer that has closed its window for four minutes without a sign, twice the longest time-out.
     fn is_given_up_on_window(&self, now: Instant) -> bool {
-        now.since(self.last_received) > Duration::from_secs(120)
+        now.since(self.last_received) > Duration::from_secs(240)
     }
 
     /// Whether the retries, or the program's time, are used up (RFC 9293 section 3.8.3, RFC 5482).
