@@ -63,6 +63,11 @@ impl Kernel {
             if !is_tcp {
                 continue;
             }
+            let ports = [tuple.remote_port().to_be_bytes(), tuple.local_port().to_be_bytes()].concat();
+            if ip[usize::from(ip[0] & 15) * 4..][..4] != ports {
+                // The kernel still speaks of a connection before.
+                continue;
+            }
             let ip_len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
             let unit = if found[1] == 0 { 0 } else { u16::from_ne_bytes([found[4], found[5]]) };
             let bytes = ip[usize::from(ip[0] & 15) * 4..ip_len].to_vec();
