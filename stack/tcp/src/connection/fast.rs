@@ -94,7 +94,9 @@ impl Connection {
     fn take_whole_flight(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         let window = u32::from(segment.window) << self.snd_scale;
         if segment.ack == self.snd_una {
-            if self.timer == Timer::Persist {
+            // Of the last segment's number, only a larger window is a newer one.
+            let shrinks = segment.seq == self.snd_wl1 && window < self.snd_wnd;
+            if self.timer == Timer::Persist || shrinks {
                 return false;
             }
         } else {
@@ -239,10 +241,10 @@ impl Connection {
         let probes = shared.config.tail_loss_probe
             && self.is(flag::SACK)
             && self.probe_end.is_none()
-            && self.backoff == 0
-            && srtt_us > 0;
+            && self.backoff == 0;
         let (timer, wait_us) = if probes {
-            (Timer::Probe, (2 * srtt_us + shared.rto_min_us).min(rto_us))
+            let wait_us = if srtt_us == 0 { 1_000_000 } else { 2 * srtt_us + shared.rto_min_us };
+            (Timer::Probe, wait_us.min(rto_us))
         } else {
             (Timer::Retransmit, rto_us)
         };
