@@ -84,6 +84,12 @@ impl Connection {
             if segment.options.has_sack_blocks() {
                 self.selective(now, segment, &mut change, shared);
             }
+            if change.dsack {
+                self.recover(now, &mut change, shared);
+            }
+            // The copies of a probe, or of what was sent again, are answered when nothing is in flight any more.
+            change.duplicate = segment.len() == 0 && !updated;
+            self.take_probe_answer(now, segment.ack, &change, shared);
             if self.timer != Timer::None {
                 self.set(flag::REARM);
             }
