@@ -60,7 +60,7 @@ impl Connection {
         if self.flight.is_empty() {
             return;
         }
-        if self.snd_wnd == 0 && self.is_given_up_on_window(now) {
+        if self.snd_wnd == 0 && self.is_given_up_on_window(now, shared) {
             shared.counters.timed_out += 1;
             self.end(Ended::TimedOut, shared);
             return;
@@ -72,8 +72,9 @@ impl Connection {
         }
         shared.counters.timeouts += 1;
         self.begin_loss(now, shared);
-        // A peer that answers and keeps its window closed is not given up (RFC 9293 section 3.8.6.1).
-        if self.snd_wnd > 0 {
+        // A peer that answers and keeps its window closed is not given up (RFC 9293 section 3.8.6.1), unless nobody
+        // holds the connection.
+        if self.snd_wnd > 0 || self.is(flag::ORPHAN) {
             self.retries = self.retries.saturating_add(1);
         }
         self.backoff = self.backoff.saturating_add(1);
@@ -82,9 +83,10 @@ impl Connection {
         self.clear(flag::REARM);
     }
 
-    /// A peer that has closed its window for four minutes without a sign, twice the longest time-out.
-    fn is_given_up_on_window(&self, now: Instant) -> bool {
-        now.since(self.last_received) > Duration::from_secs(240)
+    /// Whether a peer that has closed its window before what is in flight has been silent for too long: one answer may
+    /// be lost between two of the longest time-outs (Linux's `tcp_rtx_probe0_timed_out`).
+    fn is_given_up_on_window(&self, now: Instant, shared: &Shared) -> bool {
+        now.since(self.last_received) > shared.config.rto_max.saturating_mul(2)
     }
 
     /// Whether the retries, or the program's time, are used up (RFC 9293 section 3.8.3, RFC 5482).
@@ -242,8 +244,6 @@ impl Connection {
             && matches!(self.network, Network::Open | Network::Reduced)
             && self.probe_end.is_none()
             && self.flight.sacked == 0
-            // What an ICMP error has shown to be lost is sent again, and timed as such.
-            && self.flight.lost == 0
             && self.backoff == 0;
         if !allowed {
             return false;
