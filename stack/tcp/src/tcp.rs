@@ -1111,6 +1111,12 @@ fn takes(any: IpAddr, local: IpAddr) -> bool {
 }
 
 #[cfg(test)]
+mod acknowledging;
+#[cfg(test)]
 mod crafted;
 #[cfg(test)]
+mod steps;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

@@ -7,23 +7,23 @@ use twinpath_wire::tcp::{self, Flags, Header};
 use super::*;
 use crate::segment::Outgoing;
 
-const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 80);
-const PEER: ([u8; 4], u16) = ([192, 0, 2, 2], 4000);
+pub(super) const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 80);
+pub(super) const PEER: ([u8; 4], u16) = ([192, 0, 2, 2], 4000);
 
 /// A segment that the engine has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
-    seq: u32,
-    ack: u32,
-    flags: u8,
-    window: u16,
-    options_len: usize,
-    len: usize,
-    unit: usize,
+pub(super) struct Said {
+    pub(super) seq: u32,
+    pub(super) ack: u32,
+    pub(super) flags: u8,
+    pub(super) window: u16,
+    pub(super) options_len: usize,
+    pub(super) len: usize,
+    pub(super) unit: usize,
 }
 
 #[derive(Default)]
-struct Log(Vec<Said>);
+pub(super) struct Log(pub(super) Vec<Said>);
 
 impl Sink for Log {
     fn send(&mut self, _: &Tuple, segment: &Outgoing<'_>) -> bool {
@@ -41,18 +41,18 @@ impl Sink for Log {
     }
 }
 
-struct Rig {
-    tcp: Tcp,
-    id: Option<ConnectionId>,
-    tuple: Tuple,
-    now: Instant,
+pub(super) struct Rig {
+    pub(super) tcp: Tcp,
+    pub(super) id: Option<ConnectionId>,
+    pub(super) tuple: Tuple,
+    pub(super) now: Instant,
     /// The first number of the engine.
-    iss: u32,
+    pub(super) iss: u32,
 }
 
 impl Rig {
     /// An established connection; the peer begins at 0.
-    fn new(config: Config, syn_options: &[u8]) -> Self {
+    pub(super) fn new(config: Config, syn_options: &[u8]) -> Self {
         let tuple = Tuple::new(SERVER.into(), PEER.into());
         let tcp = Tcp::new(config, Unknown::Reset, [1, 2]);
         let mut rig = Self { tcp, id: None, tuple, now: Instant::from_nanos(1 << 40), iss: 0 };
@@ -64,7 +64,7 @@ impl Rig {
         rig
     }
 
-    fn say_with(
+    pub(super) fn say_with(
         &mut self,
         seq: u32,
         ack: u32,
@@ -92,30 +92,30 @@ impl Rig {
         log.0
     }
 
-    fn say(&mut self, seq: u32, ack: u32, window: u16, payload: &[u8]) -> Vec<Said> {
+    pub(super) fn say(&mut self, seq: u32, ack: u32, window: u16, payload: &[u8]) -> Vec<Said> {
         self.say_with(seq, ack, Flags::ACK, window, &[], payload)
     }
 
     /// A selective acknowledgement, behind one byte of data.
-    fn sack(&mut self, ack: u32, window: u16, [start, end]: [u32; 2]) -> Vec<Said> {
+    pub(super) fn sack(&mut self, ack: u32, window: u16, [start, end]: [u32; 2]) -> Vec<Said> {
         let mut options = tcp::Writer::default();
         options.sack(&[(self.iss.wrapping_add(start), self.iss.wrapping_add(end))]);
         self.say_with(2, ack, Flags::ACK, window, options.bytes(), &[])
     }
 
-    fn write(&mut self, len: usize) -> Vec<Said> {
+    pub(super) fn write(&mut self, len: usize) -> Vec<Said> {
         let mut stream = self.tcp.stream(self.now, self.id.expect("accepted")).expect("is there");
         assert_eq!(stream.write(&vec![7; len]), len);
         self.output()
     }
 
-    fn output(&mut self) -> Vec<Said> {
+    pub(super) fn output(&mut self) -> Vec<Said> {
         let mut log = Log::default();
         self.tcp.output(self.now, &mut log);
         log.0
     }
 
-    fn pass(&mut self, time: Duration) -> Vec<Said> {
+    pub(super) fn pass(&mut self, time: Duration) -> Vec<Said> {
         self.now += time;
         let mut log = Log::default();
         self.tcp.advance(self.now, 100, &mut log);
@@ -124,9 +124,9 @@ impl Rig {
 }
 
 /// MSS 1000 and SACK.
-const SACK: [u8; 8] = [2, 4, 3, 232, 1, 1, 4, 2];
+pub(super) const SACK: [u8; 8] = [2, 4, 3, 232, 1, 1, 4, 2];
 
-fn separate() -> Config {
+pub(super) fn separate() -> Config {
     Config { super_segment: 0, ..Config::default() }
 }
 
