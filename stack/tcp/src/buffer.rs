@@ -31,6 +31,12 @@ impl Pool {
         self.used
     }
 
+    /// Bytes of the free blocks.
+    #[cfg(test)]
+    pub(crate) const fn spare(&self) -> u64 {
+        self.spare
+    }
+
     /// Whether there is memory for a small block.
     #[inline]
     pub(crate) const fn has_room(&self) -> bool {

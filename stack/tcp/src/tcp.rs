@@ -1111,12 +1111,8 @@ fn takes(any: IpAddr, local: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod acknowledging;
+mod clocked;
 #[cfg(test)]
 mod crafted;
 #[cfg(test)]
-mod steps;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod timing;

@@ -3,8 +3,8 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags};
 
-use super::crafted::{Log, PEER, Rig, SACK, SERVER, Said, separate};
-use super::*;
+use super::super::*;
+use super::{Log, PEER, Rig, SACK, SERVER, Said, separate};
 
 /// The round trip of a handshake in [`Rig::open`], and the time-out that follows from it.
 pub(super) const RTT: Duration = Duration::from_millis(20);

@@ -3,9 +3,9 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::Flags;
 
-use super::crafted::{Rig, SACK, separate};
+use super::super::*;
 use super::steps::{RTT, STAMPS, ms, without_probe};
-use super::*;
+use super::{Rig, SACK, separate};
 use crate::state::Network;
 use crate::{CongestionKind, Ended};
 
@@ -358,7 +358,7 @@ fn the_send_buffer_does_not_grow_while_memory_is_short() {
     let mut rig = Rig::sacking(config);
     let hoarder = rig
         .tcp
-        .connect(rig.now, crafted::PEER.into(), crafted::SERVER.into(), Options::default())
+        .connect(rig.now, super::PEER.into(), super::SERVER.into(), Options::default())
         .expect("opens");
     assert_eq!(rig.tcp.stream(rig.now, hoarder).expect("is there").write(&[1; 1000]), 1000);
     let id = rig.id.expect("accepted");

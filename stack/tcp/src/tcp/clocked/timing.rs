@@ -3,9 +3,9 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::Flags;
 
-use super::crafted::{Rig, SACK, separate};
+use super::super::*;
 use super::steps::{RTO, RTT, ms, without_probe};
-use super::*;
+use super::{Rig, SACK, separate};
 use crate::Ended;
 use crate::state::Network;
 
