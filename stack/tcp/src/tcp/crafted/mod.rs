@@ -2,6 +2,7 @@
 //!
 //! Numbers are relative: those of the peer count from 0, which is its SYN; those of the engine from its SYN.
 
+mod answering;
 mod hostile;
 mod opening;
 mod receiving;

@@ -353,3 +353,273 @@ fn stamps_are_compared_across_the_wrap_of_their_clock() {
         assert_eq!((rig.info().queued, rig.counters().paws_rejected), (1, 1));
     });
 }
+
+#[test]
+fn a_fin_is_acknowledged_at_once_in_every_state_that_waits_for_one() {
+    let after = [
+        (TcpState::Established, TcpState::CloseWait, 0),
+        (TcpState::FinWait1, TcpState::Closing, 0),
+        (TcpState::FinWait2, TcpState::Close, 1),
+    ];
+    for (before, after, waiting) in after {
+        let (mut rig, next, ack) = reach(before);
+        let said = rig.say_with(next, ack, FIN, WINDOW, &[], b"abc");
+        assert!(said.len() == 1 && said[0].is_ack(next + 4), "{before:?}: {said:?}");
+        assert_eq!((rig.state(), rig.tcp.count().2), (after, waiting), "{before:?}");
+        let events = core::iter::from_fn(|| rig.tcp.next_event()).fold(0, |all, (_, events)| all | events.0);
+        assert!(Events(events).has(Events::READABLE));
+        assert_eq!(rig.stream().received(), b"abc");
+        rig.read(3);
+        assert!(rig.stream().is_at_end());
+    }
+}
+
+#[test]
+fn a_fin_that_acknowledges_that_of_the_engine_ends_both_directions() {
+    let (mut rig, ..) = reach(TcpState::FinWait1);
+    assert!(rig.say_with(1, 2, FIN, WINDOW, &[], &[])[0].is_ack(2));
+    assert_eq!((rig.state(), rig.info().ended), (TcpState::Close, Some(Ended::Finished)));
+    assert_eq!(rig.tcp.count().2, 1);
+    // The record answers a copy.
+    assert!(rig.say_with(1, 2, FIN, WINDOW, &[], &[])[0].is_ack(2));
+}
+
+#[test]
+fn the_acknowledgement_of_the_last_fin_ends_the_connection() {
+    for (state, waiting) in [(TcpState::Closing, 1), (TcpState::LastAck, 0)] {
+        let (mut rig, next, _) = reach(state);
+        assert!(rig.say(next, 2, WINDOW, &[]).is_empty());
+        assert_eq!((rig.state(), rig.info().ended), (TcpState::Close, Some(Ended::Finished)), "{state:?}");
+        assert_eq!(rig.tcp.count().2, waiting, "{state:?}");
+    }
+}
+
+#[test]
+fn behind_a_fin_everything_is_answered_and_nothing_taken() {
+    for state in [TcpState::CloseWait, TcpState::Closing, TcpState::LastAck] {
+        let (mut rig, next, ack) = reach(state);
+        for (seq, flags, payload) in
+            [(next - 1, FIN, &b""[..]), (next, FIN, b""), (next, Flags::ACK, b"abc"), (next, FIN, b"abc")]
+        {
+            let said = rig.say_with(seq, ack, flags, WINDOW, &[], payload);
+            assert!(said.len() == 1 && said[0].is_ack(next), "{state:?} {seq}: {said:?}");
+            assert_eq!((rig.state(), rig.info().queued), (state, 0));
+        }
+    }
+}
+
+#[test]
+fn a_fin_that_came_too_early_is_taken_when_all_before_it_is_there() {
+    for early in [&b""[..], b"xyz"] {
+        for read in [true, false] {
+            both(&unlimited(), &SACK, |mut rig| {
+                let end = 11 + early.len() as u32;
+                if !read {
+                    rig.data(1, 2);
+                }
+                let said = rig.say_with(11, 1, FIN, WINDOW, &[], early);
+                let first = if read { 1 } else { 3 };
+                assert!(said.len() == 1 && said[0].is_ack(first), "{said:?}");
+                // A part of what is missing, and all.
+                assert!(rig.data(first, 4)[0].is_ack(first + 4));
+                assert_eq!(rig.state(), TcpState::Established);
+                let said = rig.data(first + 4, (7 - first) as usize);
+                assert!(said.len() == 1 && said[0].is_ack(end + 1), "{said:?}");
+                assert_eq!((rig.state(), rig.info().queued), (TcpState::CloseWait, end - 1));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_fin_alone_that_came_too_early_holds_with_all_data_read() {
+    both(&unlimited(), &SACK, |mut rig| {
+        assert!(rig.say_with(21, 1, FIN, WINDOW, &[], &[])[0].is_ack(1));
+        rig.data(1, 10);
+        rig.read(10);
+        assert_eq!(rig.state(), TcpState::Established);
+        assert!(rig.data(11, 10)[0].is_ack(22));
+        assert_eq!(rig.state(), TcpState::CloseWait);
+    });
+}
+
+#[test]
+fn a_fin_is_taken_behind_bytes_that_nobody_has_read() {
+    for payload in [&b""[..], b"abc"] {
+        both(&unlimited(), &SACK, |mut rig| {
+            rig.data(1, 10);
+            let said = rig.say_with(11, 1, FIN, WINDOW, &[], payload);
+            assert!(said[0].is_ack(12 + payload.len() as u32), "{said:?}");
+            assert_eq!(rig.state(), TcpState::CloseWait);
+        });
+    }
+}
+
+#[test]
+fn data_without_its_fin_ends_nothing() {
+    let mut rig = Rig::new(unlimited(), &SACK);
+    rig.data(1, 10);
+    rig.data(21, 10);
+    assert!(rig.data(11, 10)[0].is_ack(31));
+    rig.say_with(41, 1, FIN, WINDOW, &[], &[]);
+    // It holds the number before that FIN.
+    assert!(rig.data(31, 9)[0].is_ack(40));
+    assert_eq!(rig.state(), TcpState::Established);
+}
+
+#[test]
+fn new_data_for_a_connection_that_nobody_holds_resets_it() {
+    for end in [false, true] {
+        let (mut rig, next, ack) = reach(TcpState::Established);
+        rig.say(next, ack, WINDOW, b"abc");
+        rig.read(3);
+        rig.close();
+        // What was read, and an end without data, are no reason.
+        let said = rig.say(next, ack, WINDOW, b"abc");
+        assert!(said.len() == 1 && said[0].is_ack(4), "{said:?}");
+        if end {
+            assert!(rig.say_with(4, 2, FIN, WINDOW, &[], &[])[0].is_ack(5));
+            assert_eq!((rig.counters().resets_out, rig.tcp.count()), (0, (0, 0, 1)));
+            continue;
+        }
+        let said = rig.say(3, 1, WINDOW, b"cd");
+        assert!(said.len() == 1 && (said[0].flags, said[0].seq) == (Flags::RST, 1), "{said:?}");
+        assert_eq!((rig.counters().resets_out, rig.counters().resets), (1, 1));
+        assert_eq!(rig.tcp.count(), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_segment_of_several_counts_as_so_many() {
+    both(&unlimited(), &SACK, |mut rig| {
+        let before = rig.info();
+        rig.take(Crafted { payload: &[7; 2500], unit: 1000, ..Crafted::default() });
+        let info = rig.info();
+        assert_eq!((info.segments_in - before.segments_in, info.data_segments_in), (3, 3));
+        assert_eq!((info.receive_mss, info.bytes_received), (1000, 2500));
+        // An acknowledgement alone is one segment.
+        rig.take(Crafted { seq: 2501, unit: 1000, ..Crafted::default() });
+        rig.take(Crafted { seq: 2501, payload: &[7; 10], ..Crafted::default() });
+        let info = rig.info();
+        assert_eq!((info.segments_in - before.segments_in, info.data_segments_in), (5, 4));
+    });
+}
+
+#[test]
+fn the_size_of_the_segments_of_the_peer_is_the_largest_or_one_that_comes_twice() {
+    let push = Flags::ACK | Flags::PSH;
+    // Length, unit, flags, and the size that is known then.
+    let steps = [
+        (1, 0, Flags::ACK, 536),
+        (700, 0, push, 700),
+        (3000, 0, Flags::ACK, 1460),
+        (700, 0, Flags::ACK, 1460),
+        (800, 0, Flags::ACK, 1460),
+        (700, 0, Flags::ACK, 1460),
+        (700, 0, push, 1460),
+        (700, 0, Flags::ACK, 700),
+        (1000, 0, push, 1000),
+        (535, 0, Flags::ACK, 1000),
+        (535, 0, Flags::ACK, 1000),
+        (536, 0, Flags::ACK, 1000),
+        (536, 0, Flags::ACK, 536),
+        (2896, 1448, push, 1448),
+        (1800, 600, Flags::ACK, 1448),
+        (1800, 600, Flags::ACK, 600),
+        (9000, 9000, Flags::ACK, 9000),
+    ];
+    both(&unlimited(), &SACK, |mut rig| {
+        let mut seq = 1;
+        for (at, (len, unit, flags, size)) in steps.into_iter().enumerate() {
+            rig.take(Crafted { seq, flags, payload: &vec![7; len], unit, ..Crafted::default() });
+            seq += len as u32;
+            assert_eq!(rig.info().receive_mss, size, "{at}: {len} of {unit}");
+            rig.read(len);
+        }
+    });
+}
+
+/// An engine of 20 KiB, of which a connection that waits for its SYN to be answered holds 16.
+fn short() -> (Rig, ConnectionId) {
+    let mut rig = Rig::new(Config { memory: 20 << 10, ..unlimited() }, &SACK);
+    let hoarder = rig.tcp.connect(rig.now, PEER.into(), SERVER.into(), Options::default());
+    let hoarder = hoarder.expect("opens");
+    let mut stream = rig.tcp.stream(rig.now, hoarder).expect("is there");
+    assert_eq!(stream.write(&[1; 16_000]), 16_000);
+    rig.output();
+    assert_eq!(rig.tcp.memory(), 16 << 10);
+    (rig, hoarder)
+}
+
+#[test]
+fn while_memory_is_short_only_what_is_in_order_is_taken() {
+    let (mut rig, hoarder) = short();
+    let said = rig.data(101, 100);
+    assert!(said.len() == 1 && said[0].is_ack(1) && said[0].blocks().is_empty(), "{said:?}");
+    assert_eq!((rig.counters().no_memory, rig.counters().out_of_order, rig.info().queued), (1, 0, 0));
+    assert!(rig.data(1, 100)[0].is_ack(101));
+    assert!(rig.data(101, 100)[0].is_ack(201));
+    // What does not fit behind it.
+    let said = rig.data(201, 4000);
+    assert!(said.len() == 1 && said[0].is_ack(201), "{said:?}");
+    assert_eq!((rig.counters().no_memory, rig.info().bytes_received, rig.info().queued), (2, 200, 200));
+    rig.tcp.abort(rig.now, hoarder);
+    rig.output();
+    assert!(rig.data(201, 4000)[0].is_ack(4201));
+    assert_eq!(rig.data(5001, 100)[0].blocks(), [(5001, 5101)]);
+    assert_eq!((rig.counters().no_memory, rig.counters().out_of_order), (2, 1));
+}
+
+#[test]
+fn what_finds_no_memory_has_not_arrived() {
+    let (mut rig, hoarder) = short();
+    let said = rig.data(1, 5000);
+    assert!(said.len() == 1 && said[0].is_ack(1), "{said:?}");
+    let info = rig.info();
+    assert_eq!((info.bytes_received, info.queued, rig.counters().no_memory), (0, 0, 1));
+    // FIN behind it has not come either.
+    assert!(rig.say_with(1, 1, FIN, WINDOW, &[], &[7; 5000])[0].is_ack(1));
+    assert_eq!(rig.state(), TcpState::Established);
+    rig.tcp.abort(rig.now, hoarder);
+    rig.output();
+    assert!(rig.say_with(1, 1, FIN, WINDOW, &[], &[7; 5000])[0].is_ack(5002));
+    assert_eq!((rig.state(), rig.info().bytes_received), (TcpState::CloseWait, 5000));
+}
+
+/// Answers by ten bytes, and uses nothing of what has come.
+struct Answers;
+
+impl Host for Answers {
+    fn received(&mut self, _: Instant, _: ConnectionId, stream: &mut Stream<'_>) {
+        assert_eq!(stream.write(&[7; 10]), 10);
+    }
+}
+
+#[test]
+fn what_the_program_leaves_has_not_arrived_if_its_answer_has_taken_the_last_memory() {
+    for flags in [Flags::ACK, FIN] {
+        let (mut rig, _) = short();
+        let crafted = Crafted { flags, payload: b"abc", ..Crafted::default() };
+        let said = rig.take_with(crafted, &mut Answers, false);
+        assert!(said.len() == 1 && (said[0].len, said[0].ack) == (10, 1), "{said:?}");
+        let info = rig.info();
+        assert_eq!((info.bytes_received, info.queued, rig.counters().no_memory), (0, 0, 1));
+        assert_eq!(rig.state(), TcpState::Established);
+    }
+}
+
+#[test]
+fn more_gaps_than_are_kept_are_refused() {
+    let mut rig = Rig::new(unlimited(), &SACK);
+    for gap in 0..128 {
+        let seq = 3 + 2 * gap;
+        assert_eq!(rig.data(seq, 1)[0].blocks()[0], (seq, seq + 1));
+    }
+    let said = rig.data(301, 1);
+    assert!(said.len() == 1 && said[0].is_ack(1) && said[0].blocks()[0] == (257, 258), "{said:?}");
+    assert_eq!(rig.counters().no_memory, 1);
+    // What fills a gap is taken.
+    assert_eq!(rig.data(4, 1)[0].blocks()[0], (3, 6));
+    assert!(rig.data(1, 2)[0].is_ack(6));
+    assert_eq!(rig.counters().no_memory, 1);
+}
