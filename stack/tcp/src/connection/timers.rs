@@ -244,6 +244,8 @@ impl Connection {
             && matches!(self.network, Network::Open | Network::Reduced)
             && self.probe_end.is_none()
             && self.flight.sacked == 0
+            // What an ICMP error has shown to be lost is sent again, and timed as such.
+            && self.flight.lost == 0
             && self.backoff == 0;
         if !allowed {
             return false;
