@@ -340,3 +340,14 @@ fn a_window_that_opens_while_it_is_probed_begins_the_time_of_probes_anew() {
     assert!(rig.say(1, 1, 10, &[]).is_empty());
     assert_eq!(rig.info().backoff, 0);
 }
+
+#[test]
+fn blocks_that_find_no_room_beside_data_leave_by_themselves() {
+    let mut rig = Rig::new(separate(), &SACK);
+    assert_eq!(rig.write(20_000).len(), 10);
+    // New data may leave, in full-sized segments, and a gap is to be reported.
+    let said = rig.say(5001, 2001, WINDOW, &[7; 100]);
+    assert!(said.iter().any(|said| said.len == 1000 && said.blocks().is_empty()), "{said:?}");
+    let told: Vec<_> = said.iter().filter(|said| said.len == 0).map(Said::blocks).collect();
+    assert_eq!(told, [[(5001, 5101)]]);
+}
