@@ -267,14 +267,13 @@ fn the_acknowledgements_of_one_connection_are_half_a_second_apart_if_they_refuse
 
 #[test]
 fn the_challenges_of_a_second_are_drawn_between_half_of_the_limit_and_all_of_it() {
-    let mut rig = Rig::new(Config { challenges_per_second: 20, ..unlimited() }, &SACK);
+    let mut rig = Rig::new(Config { challenges_per_second: 4, ..unlimited() }, &SACK);
     let (mut seen, mut asked) = (Vec::new(), 0);
     for _ in 1..20 {
         let begin = rig.now;
         let answers: Vec<usize> =
             (0..40).map(|_| rig.say_with(20, 1, Flags::RST, WINDOW, &[], &[]).len()).collect();
         let count = answers.iter().sum::<usize>();
-        assert!((10..=20).contains(&count), "{count}");
         assert!(answers[..count].iter().all(|answers| *answers == 1), "{answers:?}");
         assert_eq!(rig.counters().challenges + rig.counters().challenges_suppressed, asked + 40);
         seen.push(count);
@@ -285,7 +284,7 @@ fn the_challenges_of_a_second_are_drawn_between_half_of_the_limit_and_all_of_it(
     }
     seen.sort_unstable();
     seen.dedup();
-    assert!(seen.len() > 4, "{seen:?}");
+    assert_eq!(seen, [2, 3, 4]);
 }
 
 #[test]

@@ -395,6 +395,26 @@ fn the_acknowledgement_of_the_last_fin_ends_the_connection() {
 }
 
 #[test]
+fn in_time_wait_a_reset_changes_nothing_and_a_syn_opens_only_behind_all_that_came() {
+    let (mut rig, ..) = reach(TcpState::FinWait2);
+    rig.say_with(1, 2, FIN, WINDOW, &[], &[]);
+    rig.close();
+    for seq in [1, 2, 3] {
+        assert!(rig.say_with(seq, 2, Flags::RST, WINDOW, &[], &[]).is_empty(), "{seq}");
+    }
+    for (seq, flags) in [(2, Flags::SYN), (1, Flags::SYN), (0, Flags::SYN | Flags::ACK), (1, FIN)] {
+        let said = rig.say_with(seq, 2, flags, WINDOW, &[], &[]);
+        assert!(said.len() == 1 && said[0].is_ack(2) && said[0].seq == 2, "{seq} {flags:#x}: {said:?}");
+        assert_eq!(rig.tcp.count(), (0, 0, 1));
+    }
+    let said = rig.say_with(3, 0, Flags::SYN, WINDOW, &[], &[]);
+    assert!(said.len() == 1 && said[0].flags == Flags::SYN | Flags::ACK && said[0].ack == 4, "{said:?}");
+    // Its numbers begin above those of the connection before (RFC 6191).
+    assert!(said[0].seq > 65_536 && said[0].seq < 1 << 31, "{said:?}");
+    assert_eq!(rig.tcp.count(), (0, 1, 0));
+}
+
+#[test]
 fn behind_a_fin_everything_is_answered_and_nothing_taken() {
     for state in [TcpState::CloseWait, TcpState::Closing, TcpState::LastAck] {
         let (mut rig, next, ack) = reach(state);
@@ -487,6 +507,23 @@ fn new_data_for_a_connection_that_nobody_holds_resets_it() {
         assert_eq!((rig.counters().resets_out, rig.counters().resets), (1, 1));
         assert_eq!(rig.tcp.count(), (0, 0, 0));
     }
+}
+
+#[test]
+fn until_the_reset_of_a_connection_has_left_its_segments_are_answered_by_resets() {
+    let (mut rig, ..) = reach(TcpState::Established);
+    rig.tcp.abort(rig.now, rig.id());
+    let full = Crafted { payload: b"abc", ..Crafted::default() };
+    assert!(rig.take_with(full, &mut Later, true).is_empty());
+    let said = rig.say(1, 1, WINDOW, b"abc");
+    let found: Vec<_> = said.iter().map(|said| (said.flags, said.seq)).collect();
+    assert_eq!(found, [(Flags::RST, 1), (Flags::RST | Flags::ACK, 1)]);
+    assert_eq!(rig.tcp.count().0, 0);
+
+    let (mut rig, ..) = reach(TcpState::Established);
+    rig.tcp.abort(rig.now, rig.id());
+    let said = rig.say_with(1, 1, Flags::RST, WINDOW, &[], &[]);
+    assert!(said.len() == 1 && said[0].flags == Flags::RST | Flags::ACK, "{said:?}");
 }
 
 #[test]
