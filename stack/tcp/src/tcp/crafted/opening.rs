@@ -93,6 +93,34 @@ fn a_syn_ack_is_acknowledged_at_once_with_the_data_that_comes_on_it() {
 }
 
 #[test]
+fn a_fin_on_a_syn_ack_is_taken_with_the_data_before_it() {
+    for (payload, next) in [(&b"abc"[..], 5), (b"", 2)] {
+        let (mut rig, _) = connecting();
+        let said = rig.say_with(0, 1, SYN_ACK | Flags::FIN, WINDOW, &[], payload);
+        assert!(said.len() == 1 && said[0].is_ack(next), "{said:?}");
+        assert_eq!((rig.state(), rig.stream().received()), (TcpState::CloseWait, payload));
+    }
+    // Nothing is taken of what does not open the connection, and nothing is missed if it holds nothing.
+    let (mut rig, _) = connecting();
+    rig.say_with(0, 2, SYN_ACK | Flags::FIN, WINDOW, &[], b"abc");
+    assert_eq!((rig.state(), rig.info().queued), (TcpState::SynSent, 0));
+    rig.say_with(0, 1, SYN_ACK, WINDOW, &[], b"");
+    assert_eq!((rig.state(), rig.counters().duplicates_in), (TcpState::Established, 0));
+}
+
+#[test]
+fn a_program_that_has_ended_before_the_syn_ack_came_still_gets_the_data_on_it() {
+    let (mut rig, _) = connecting();
+    rig.end();
+    let said = rig.say_with(0, 1, SYN_ACK, WINDOW, &[], b"abc");
+    assert!(
+        said.iter().any(|said| said.has(Flags::FIN)) && said.iter().all(|said| said.ack == 4),
+        "{said:?}"
+    );
+    assert_eq!((rig.state(), rig.stream().received()), (TcpState::FinWait1, &b"abc"[..]));
+}
+
+#[test]
 fn congestion_notification_is_agreed_on_by_ece_alone_if_it_was_asked_for() {
     let both = Flags::ECE | Flags::CWR;
     let cases = [
