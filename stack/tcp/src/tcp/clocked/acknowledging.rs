@@ -292,6 +292,38 @@ fn an_echo_of_no_segment_gives_no_round_trip() {
 }
 
 #[test]
+fn the_last_timestamp_is_that_of_the_segment_next_in_order() {
+    // What comes before, what it shows, and whether a segment that shows 150 is of the past.
+    for (before, old) in
+        [(&[(1, 151)][..], 1), (&[(1, 150)], 0), (&[(11, 200)], 0), (&[(1, 200), (11, 210)], 1)]
+    {
+        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        for (seq, value) in before {
+            rig.shows(*seq, *value, &[]);
+        }
+        rig.shows(1, 150, &[7; 5]);
+        assert_eq!(
+            (rig.counters().paws_rejected, rig.info().queued),
+            (old, 5 - 5 * old as u32),
+            "{before:?}"
+        );
+    }
+}
+
+#[test]
+fn a_timestamp_of_24_days_ago_is_compared_no_more() {
+    for (days, old) in [(23, 1), (24, 0)] {
+        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        rig.shows(1, 200, &[]);
+        rig.later(Duration::from_secs(days * 24 * 3600)).shows(1, 150, &[7; 5]);
+        assert_eq!(rig.counters().paws_rejected, old);
+        // From now on it is the last one.
+        rig.shows(6, 149, &[7; 5]);
+        assert_eq!((rig.counters().paws_rejected, rig.info().queued), (old + 1, 5 - 5 * old as u32));
+    }
+}
+
+#[test]
 fn the_program_hears_of_room_when_a_third_is_free() {
     let mut rig = with_options(Options { send_buffer: Some(9000), ..Options::default() });
     rig.told();
@@ -552,6 +584,18 @@ fn a_duplicate_reported_when_nothing_is_in_flight_undoes_a_reduction() {
     rig.say(1, 4001, 60_000, &[]);
     assert_eq!((rig.info().network, rig.info().cwnd), (Network::Open, 7));
     rig.blocks(1, 4001, &[[1, 1001]], &[]);
+    assert_eq!((rig.info().network, rig.info().cwnd, rig.counters().undos), (Network::Open, 10, 1));
+}
+
+#[test]
+fn a_duplicate_reported_with_an_acknowledgement_of_something_new_undoes_a_reduction() {
+    let mut rig = Rig::sacking(without_probe());
+    rig.write(4000);
+    rig.later(RTT).blocks(1, 1, &[[1001, 4001]], &[]);
+    rig.say(1, 4001, 60_000, &[]);
+    rig.write(1000);
+    assert_eq!((rig.info().network, rig.info().cwnd), (Network::Open, 7));
+    rig.blocks(1, 5001, &[[1, 1001]], &[]);
     assert_eq!((rig.info().network, rig.info().cwnd, rig.counters().undos), (Network::Open, 10, 1));
 }
 

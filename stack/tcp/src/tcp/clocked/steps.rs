@@ -105,6 +105,13 @@ impl Rig {
         self.say_with(1, ack, Flags::ACK, 60_000, options.bytes(), &[])
     }
 
+    /// A segment that shows the peer's clock.
+    pub(super) fn shows(&mut self, seq: u32, value: u32, payload: &[u8]) -> Vec<Said> {
+        let mut options = tcp::Writer::default();
+        options.timestamps(tcp::Timestamps { value, echo: 0 }, true);
+        self.say_with(seq, 1, Flags::ACK, 60_000, options.bytes(), payload)
+    }
+
     fn connection(&self) -> &Connection {
         let index = self.id.expect("there is a connection").index as usize;
         self.tcp.slots[index].connection.as_deref().expect("it has not been forgotten")
