@@ -3,9 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
 use twinpath_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, Steering};
 use twinpath_claims::corpus;
 use twinpath_claims::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
@@ -300,61 +298,9 @@ fn turns(answers: &mut ByWorker, found: [u32; 16]) {
     }
 }
 
-/// The first queue's words, as in `stack/bpf/bpf/pending.h`.
-struct Words(Arc<Mapping>);
-
-/// Where they are, in words.
-const TRIED_RATE: usize = 2;
-const TRIAL_AT: usize = 3;
-const REPLIES: usize = 4;
-const REPLIES_THEN: usize = 5;
-const THEN: usize = 6;
-const RATE_BEFORE: usize = 7;
-
-impl Words {
-    #[allow(unsafe_code, reason = "the test shares these words with the program")]
-    fn at(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: aligned and within the mapping, which lives as long as `self`; the kernel accesses it atomically.
-        unsafe { AtomicU64::from_ptr(self.0.base().cast::<u64>().add(word).as_ptr()) }
-    }
-
-    fn get(&self, word: usize) -> u64 {
-        self.at(word).load(Ordering::Relaxed)
-    }
-
-    /// The rate before a trial, and how often the time to the next one has doubled.
-    fn tried(&self) -> u64 {
-        self.get(TRIED_RATE)
-    }
-
-    fn doubled(&self) -> u64 {
-        self.tried() & 7
-    }
-
-    /// Makes the program's next count result in `rate` replies per second, the second time in a row, long after the last
-    /// trial.
-    fn set_rate(&self, rate: u64) {
-        const OVER: Duration = Duration::from_millis(60);
-        const AGO: Duration = Duration::from_secs(2);
-        let now = coarse_ns();
-        self.at(THEN).store(now - OVER.as_nanos() as u64, Ordering::Relaxed);
-        let replies = rate * OVER.as_millis() as u64 / 1000;
-        self.at(REPLIES_THEN).store(self.get(REPLIES).wrapping_sub(replies), Ordering::Relaxed);
-        self.at(RATE_BEFORE).store(rate, Ordering::Relaxed);
-        self.at(TRIAL_AT).store(now - AGO.as_nanos() as u64, Ordering::Relaxed);
-    }
-}
-
-/// The clock that programs read.
-fn coarse_ns() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Many requests at the program, which tries the worker.
 struct Trial {
     replies: Replies,
-    words: Words,
     frame: Vec<u8>,
     deadline: std::time::Instant,
 }
@@ -372,21 +318,6 @@ impl Trial {
         }
     }
 
-    /// As if there had been `rate` requests per second for long, however few this machine can send at present.
-    fn begins_at(&self, rate: u64) {
-        let before = self.replies.count(NotReplied::Load);
-        while self.replies.count(NotReplied::Load) == before {
-            self.is_in_time("no trial comes");
-            // The program counts once per tick of this clock.
-            let tick = coarse_ns();
-            while coarse_ns() == tick {
-                std::thread::yield_now();
-            }
-            self.words.set_rate(rate);
-            run(ingress(&self.replies.steering), &self.frame, None, 1);
-        }
-    }
-
     /// Whether the program replies to one request itself.
     fn is_replied(&mut self) -> bool {
         let before = self.replies.count(NotReplied::Load);
@@ -401,13 +332,10 @@ impl Trial {
     }
 }
 
-/// Two rates of which each is a change from the other.
-const RATES: [u64; 2] = [60_000, 120_000];
-
 /// While there are many replies, the worker is tried: the programs leave everything to it until it says that they
-/// are better, or says nothing more. A worker that continues gets everything. A trial lasts 12 ms: on a busy machine it
-/// may have lapsed before the worker says anything, and is repeated.
+/// are better, or says nothing more. A worker that continues gets everything.
 #[test]
+#[allow(unsafe_code, reason = "the test reads a word that program and worker share")]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     if !twinpath_test_skip::root_or_skip() {
         return;
@@ -419,16 +347,30 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     let words = replies.steering.pending().unwrap();
     let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0).unwrap());
     let mut answers = ByWorker::new(Pending::new(Arc::clone(&words), 0, FAIL_OPEN).unwrap());
+    // The word of the queue that has the rate before a trial, and how often the time to the next one has doubled.
+    // SAFETY: aligned and within the mapping, which the program alone writes to meanwhile.
+    let tried = || unsafe { words.base().add(16).cast::<u64>().read_volatile() };
+    let doubled = || tried() & 7;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let frame = request(PEERS[0], 4000, b"one of many");
-    let mut trial = Trial { replies, words: Words(words), frame, deadline };
-    trial.begins();
-    assert_eq!(trial.words.doubled(), 0, "the first");
-    trials_that_fail_come_less_and_less_often(&mut trial, &mut answers);
+    let mut trial = Trial { replies, frame: request(PEERS[0], 4000, b"one of many"), deadline };
+    let mut before = None;
+    // Trials that fail come less and less often, unless the rate changes, which begins anew.
+    while before != Some(4) {
+        trial.begins();
+        let next = before.map_or(0, |before: u64| before + 1);
+        assert!(doubled() == next || doubled() == 0, "{} after {before:?}", doubled());
+        before = Some(doubled());
+        // It sleeps between its turns, and is no better for the requests that have waited meanwhile.
+        for _ in 0..3 {
+            answers.found(clock::now(), 4);
+            answers.sleeps(clock::now() + Duration::from_millis(2));
+        }
+        assert!(trial.is_replied(), "a worker that sleeps: the programs answer");
+    }
     let mut by_worker = 0;
     while by_worker < 50 {
         let before = by_worker;
-        trial.begins_at(RATES[0]);
+        trial.begins();
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
         // Until the time that it has named, if it says nothing more.
@@ -436,10 +378,10 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
             by_worker += 1;
             trial.is_in_time("it never lapses");
         }
-        assert!(trial.words.tried() == 0 || by_worker == before, "it has answered, and is tried again soon");
+        assert!(tried() == 0 || by_worker == before, "it has answered, and is tried again soon");
     }
     loop {
-        trial.begins_at(RATES[0]);
+        trial.begins();
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
         let is_in_time = !trial.is_replied();
@@ -449,41 +391,16 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         answers.found(clock::now() + Duration::from_millis(18), 1);
         assert!(trial.is_replied(), "a worker that finds one at a time gives back");
         if is_in_time {
-            assert_eq!(trial.words.tried(), 0, "it has answered, and is tried again soon");
+            assert_eq!(tried(), 0, "it has answered, and is tried again soon");
             break;
         }
     }
-    trial.begins_at(RATES[0]);
+    trial.begins();
     // It says nothing: the trial expires.
     while !trial.is_replied() {
         trial.is_in_time("it never lapses");
     }
-    assert_eq!(trial.words.doubled(), 4, "a worker that does not come to its trial is left alone");
-}
-
-/// Unless the rate changes, which begins anew.
-fn trials_that_fail_come_less_and_less_often(trial: &mut Trial, answers: &mut ByWorker) {
-    let is_fast = trial.words.tried() > RATES[0].midpoint(RATES[1]);
-    let (mut rate, mut expected) = (RATES[usize::from(!is_fast)], 0);
-    while expected <= 4 {
-        trial.begins_at(rate);
-        let at_begin = trial.words.tried();
-        // It sleeps between its turns, and is no better for the requests that have waited meanwhile.
-        for _ in 0..3 {
-            answers.found(clock::now(), 4);
-            answers.sleeps(clock::now() + Duration::from_millis(2));
-        }
-        assert!(trial.is_replied(), "a worker that sleeps: the programs answer");
-        let is_of_rate = (at_begin & !7).abs_diff(rate) < rate / 5;
-        if trial.words.tried() == at_begin && is_of_rate {
-            assert_eq!(at_begin & 7, expected, "at {rate} replies per second");
-            expected += 1;
-        } else {
-            // The test was late: the trial has lapsed, or the count was of a longer time. At another rate it begins anew.
-            trial.is_in_time("the machine never gives the test 12 ms at a time");
-            (rate, expected) = (RATES[usize::from(rate == RATES[0])], 0);
-        }
-    }
+    assert_eq!(doubled(), 4, "a worker that does not come to its trial is left alone");
 }
 
 #[test]
