@@ -304,7 +304,9 @@ impl Tcp {
         // Events may have been told before anybody knew the name.
         if let Some(connection) = self.find(id) {
             connection.tell_again();
-            self.ready.push_back(id.index);
+            if connection.announces() {
+                self.ready.push_back(id.index);
+            }
         }
         Some(id)
     }
@@ -616,7 +618,7 @@ impl Tcp {
         if !whole && !connection.list(true) {
             self.pending.push_back(index);
         }
-        if connection.has_events() {
+        if connection.announces() {
             self.ready.push_back(index);
         }
         // The wheel may fire too early, and is then set again: most deadlines only move away.
@@ -646,7 +648,7 @@ impl Tcp {
             let slot = self.slots.get_mut(index as usize);
             let Some(connection) = slot.and_then(|slot| slot.connection.as_deref_mut()) else { continue };
             connection.is_fed();
-            if connection.has_events() {
+            if connection.announces() {
                 self.ready.push_back(index);
                 return;
             }

@@ -78,7 +78,7 @@ impl Connection {
             }
             return true;
         }
-        let updated = self.update_window(now, segment, shared);
+        let updated = self.update_window(segment);
         self.probes = 0;
         if self.flight.is_empty() && !change.advances {
             if segment.options.has_sack_blocks() {
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// RFC 9293 section 3.10.7.4. Returns whether the window has changed.
-    fn update_window(&mut self, now: Instant, segment: &Segment<'_>, shared: &mut Shared) -> bool {
+    fn update_window(&mut self, segment: &Segment<'_>) -> bool {
         let window = u32::from(segment.window) << self.snd_scale;
         let newer = segment.ack.after(self.snd_una)
             || segment.seq.after(self.snd_wl1)
@@ -139,7 +139,6 @@ impl Connection {
             self.backoff = 0;
             self.set(flag::REARM);
         }
-        let _ = (now, shared);
         true
     }
 
@@ -245,7 +244,6 @@ impl Connection {
         {
             self.see_reordering(lowest, self.flight.highest_sacked);
         }
-        let _ = now;
     }
 
     /// RFC 2883 section 4: the first block lies below the acknowledgement, or within the second.

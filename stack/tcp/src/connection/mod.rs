@@ -330,6 +330,7 @@ pub(crate) struct Connection {
     pub(crate) totals: Totals,
     soft_error: Option<Ended>,
     listed: bool,
+    announced: bool,
     /// There was no memory for what the program wants to write.
     starves: bool,
     #[cfg(test)]
@@ -379,6 +380,7 @@ impl Connection {
     /// Takes the events since the last call. A program that has closed the connection is told nothing.
     #[inline]
     pub(crate) const fn take_events(&mut self) -> Events {
+        self.announced = false;
         let events = core::mem::replace(&mut self.events, 0);
         Events(if self.is(flag::ORPHAN) { 0 } else { events })
     }
@@ -412,10 +414,10 @@ impl Connection {
         }
     }
 
-    /// Whether there are events.
+    /// Whether there are events that the engine's list does not have yet: a host that takes none gets one entry.
     #[inline]
-    pub(crate) const fn has_events(&self) -> bool {
-        self.events != 0
+    pub(crate) const fn announces(&mut self) -> bool {
+        self.events != 0 && !core::mem::replace(&mut self.announced, true)
     }
 
     /// The number behind the last byte that was written.

@@ -371,3 +371,15 @@ fn the_scale_that_was_said_holds_if_the_limits_change_within_a_handshake() {
     rig.id = rig.tcp.accept(ListenerId(0));
     assert_eq!(Some(rig.info().receive_scale), said[0].parsed().scale);
 }
+
+#[test]
+fn a_host_that_takes_no_events_keeps_one_entry_for_each_connection() {
+    let mut rig = Rig::new(separate(), &SACK);
+    for number in 0..50 {
+        rig.data(1 + number * 10, 10);
+    }
+    assert_eq!(rig.tcp.ready.len(), 1);
+    while rig.tcp.next_event().is_some() {}
+    rig.data(501, 10);
+    assert_eq!(rig.tcp.ready.len(), 1);
+}
