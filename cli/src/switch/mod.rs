@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use twinpath_config::{Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker};
 use twinpath_host::Ready;
 use twinpath_instance::plan::{idle_config, wanted};
-use twinpath_switch_control::{self as switching, Loaded, Source, SwitchPlan};
+use twinpath_switch::{self as switching, Loaded, Source, SwitchPlan};
 use twinpath_sys::descriptors;
 
 use crate::log::{LogArgs, Voice};

@@ -159,7 +159,7 @@ fn only_tests_use_the_test_folder_and_the_labs() {
 fn a_package_with_another_name_than_its_folder_is_found() {
     let rule = tiers::packages_are_named_as_their_folders;
     for (path, good) in [
-        ("switch/switch_engine/Cargo.toml", "twinpath-switch-engine"),
+        ("switch/openflow_wire/Cargo.toml", "twinpath-openflow-wire"),
         ("cli/Cargo.toml", "twinpath-cli"),
         ("test/fuzz/Cargo.toml", "twinpath-test-fuzz"),
         ("api/twinpath/Cargo.toml", "twinpath"),

@@ -20,7 +20,7 @@ const fn is_vlan(vlan: u16) -> bool {
 }
 
 /// A kind of port of a switch. A further kind needs its place in these lists, and in the list of the switch
-/// (`switch/switch_control/src/kinds/mod.rs`).
+/// (`switch/switch/src/kinds/mod.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PortKind {
     /// An interface of the kernel: `veth1`; in another network namespace: `veth1@NETNS`.

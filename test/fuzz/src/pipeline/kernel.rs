@@ -5,7 +5,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
 use twinpath_openflow_wire::{Instruction, Match};
 use twinpath_pipeline::{Flow, Ingress};
-use twinpath_switch_control::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
+use twinpath_switch::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::netns::Namespace;
 
 use super::*;
