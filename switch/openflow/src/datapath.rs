@@ -2,8 +2,8 @@
 
 use core::fmt::Debug;
 
+use crate::pipeline::{Flow, FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 use twinpath_openflow_wire::{Match, PortStats};
-use twinpath_pipeline::{Flow, FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 use twinpath_time::Instant;
 
 /// A flow to be put in, with its timeouts. It has been checked.

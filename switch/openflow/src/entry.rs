@@ -1,7 +1,7 @@
 //! A flow as it was sent, and the places of all flows of a switch by number.
 
+use crate::pipeline::Flow;
 use twinpath_openflow_wire::{Action, FlowStatsRequest, Instruction, Match, flow_flags, number};
-use twinpath_pipeline::Flow;
 use twinpath_time::{Duration, Instant};
 
 use crate::check::{actions_of, groups_of};

@@ -1,4 +1,5 @@
-//! The OpenFlow state of a switch and its sessions with controllers, as functions of (state, now, input).
+//! OpenFlow 1.3 as functions of (state, now, input): the state of a switch, its sessions with controllers, and the tables
+//! that workers take frames through ([`pipeline`]).
 //!
 //! [`OpenFlowSwitch`] takes bytes from controllers and produces bytes for them. It keeps flows, groups, meters and
 //! ports as they were sent. It checks every change against OpenFlow 1.3.5 (section numbers are those of that document),
@@ -13,7 +14,8 @@
 //!   counted.
 //! - A flow-removed message has the final counters: it leaves when no worker judges by the flow any more.
 //!
-//! Never here: a connection, a frame of a worker, a clock, a thread. Queues are refused by name: there are none.
+//! Never here: a connection, a clock, a thread; outside of [`pipeline`], a frame of a worker. Queues are refused by
+//! name: there are none.
 
 mod buffers;
 mod check;
@@ -25,6 +27,7 @@ mod groups;
 mod handle;
 mod index;
 mod meters;
+pub mod pipeline;
 mod session;
 mod switch;
 mod tables;

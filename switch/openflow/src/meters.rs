@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::pipeline::{MeterConfig, MeterUnit};
 use twinpath_openflow_wire::{Band, ErrorCode, MeterMod, MeterModFailed, meter_flags, number};
-use twinpath_pipeline::{MeterConfig, MeterUnit};
 use twinpath_time::Instant;
 
 /// Maximum number of bands in a meter.

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::pipeline::{Flow, FlowCount, GroupConfig, TableFull};
 use twinpath_openflow_wire::{
     Action, ErrorCode, FlowMod, FlowModCommand, FlowModFailed, FlowRemoved, FlowRemovedReason, GroupMod,
     GroupModCommand, GroupModFailed, Instruction, MeterMod, MeterModCommand, MeterModFailed, Port, PortMod,
     PortModFailed, PortReason, PortStatus, TableMod, TableModFailed, flow_flags, number, port_config,
     port_state,
 };
-use twinpath_pipeline::{Flow, FlowCount, GroupConfig, TableFull};
 use twinpath_time::Instant;
 
 use crate::check::{self, References, actions_of, groups_of};
@@ -64,9 +64,9 @@ impl PortEntry {
 }
 
 /// What workers need to know of a port.
-fn for_workers(port: &Port) -> twinpath_pipeline::Port {
+fn for_workers(port: &Port) -> crate::pipeline::Port {
     let has = |bits: u32| port.config & bits != 0;
-    twinpath_pipeline::Port {
+    crate::pipeline::Port {
         number: port.port_no,
         no_receive: has(port_config::PORT_DOWN | port_config::NO_RECV),
         no_forward: has(port_config::PORT_DOWN | port_config::NO_FWD),

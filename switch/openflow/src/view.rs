@@ -1,7 +1,7 @@
 //! The state of a switch for those who show it.
 
+use crate::pipeline::{FlowCount, PartsCount, TableCount};
 use twinpath_openflow_wire::{Band, Bucket, GroupType, Instruction, Match, number};
-use twinpath_pipeline::{FlowCount, PartsCount, TableCount};
 use twinpath_time::{Duration, Instant};
 
 use crate::datapath::Datapath;

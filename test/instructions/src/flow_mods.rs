@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use twinpath_openflow::pipeline::{
+    FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, Snapshot, TableCount, TableFull,
+};
 use twinpath_openflow::{Datapath, OpenFlowSwitch, SwitchInfo, TimedFlow};
 use twinpath_openflow_wire::{
     Action, Desc, Field, FlowMod, FlowModCommand, Hello, Instruction, Match, MatchField, Message, PortStats,
     number,
-};
-use twinpath_pipeline::{
-    FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, Snapshot, TableCount, TableFull,
 };
 use twinpath_time::Instant;
 

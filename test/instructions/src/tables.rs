@@ -5,8 +5,10 @@ use std::hint::black_box;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_learning::Switch;
+use twinpath_openflow::pipeline::{
+    Arrival, Count, Destination, Flow, Ingress, Outlet, Pipeline, Port, Ports, Worker,
+};
 use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField, number};
-use twinpath_pipeline::{Arrival, Count, Destination, Flow, Ingress, Outlet, Pipeline, Port, Ports, Worker};
 use twinpath_time::Instant;
 
 use crate::switch;

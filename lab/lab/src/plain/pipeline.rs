@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use twinpath_clients::measure::print;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
-use twinpath_pipeline::{
+use twinpath_openflow::pipeline::{
     Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Ports, Worker,
 };
+use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_sys::affinity;
 use twinpath_time::Instant;
 

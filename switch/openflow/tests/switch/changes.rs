@@ -1,5 +1,6 @@
 //! Changes of flows, groups, meters and ports: what is refused, what goes along, what is told.
 
+use twinpath_openflow::pipeline::FlowCount;
 use twinpath_openflow::{ControllerId, Request};
 use twinpath_openflow_wire::{
     Action, BadAction, BadInstruction, Band, Bucket, Count, ErrorCode, Field, FlowMod, FlowModCommand,
@@ -7,7 +8,6 @@ use twinpath_openflow_wire::{
     Match, MatchField, Message, MeterMod, MeterModCommand, MeterModFailed, MultipartReply, MultipartRequest,
     PortMod, PortModFailed, PortReason, flow_flags, meter_flags, number, port_config,
 };
-use twinpath_pipeline::FlowCount;
 
 use crate::controller::{Bench, FLOWS_MAX, add, at, every_flow, from_port, output};
 

@@ -3,8 +3,8 @@
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
 use twinpath_learning::{Arrival, Judgement, NO_PORT, Switch};
+use twinpath_openflow::pipeline::{Destination, Outlet, Ports};
 use twinpath_openflow_wire::number::port::LOCAL;
-use twinpath_pipeline::{Destination, Outlet, Ports};
 use twinpath_port::packets_of;
 use twinpath_time::Instant;
 use twinpath_worker::Io;

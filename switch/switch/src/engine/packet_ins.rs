@@ -3,7 +3,7 @@
 use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::Reason;
 use twinpath_learning::{Limit, Shared};
-use twinpath_pipeline::PacketIn;
+use twinpath_openflow::pipeline::PacketIn;
 use twinpath_port::packets_of;
 use twinpath_time::Instant;
 use twinpath_worker::Io;

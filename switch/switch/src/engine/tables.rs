@@ -3,7 +3,7 @@
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
 use twinpath_learning::Switch;
-use twinpath_pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
+use twinpath_openflow::pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
 use twinpath_port::packets_of;
 use twinpath_time::Instant;
 use twinpath_worker::Io;

@@ -68,7 +68,7 @@ fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
 fn rig_with(
     config: SwitchConfig,
     capable: &[impl Fn(Capabilities) -> Capabilities],
-    tables: Option<twinpath_pipeline::Worker>,
+    tables: Option<twinpath_openflow::pipeline::Worker>,
 ) -> Rig {
     let numbers: Vec<u16> = config.ports.iter().map(|port| port.number).collect();
     let snapshot = Arc::new(Snapshot::compile(config).unwrap());

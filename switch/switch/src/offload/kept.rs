@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use twinpath_bpf::{KeptEntry, OffloadEntry, SteerError};
+use twinpath_openflow::pipeline::{Count, ExactKey, Pipeline, Trace};
 use twinpath_openflow_wire::Match;
-use twinpath_pipeline::{Count, ExactKey, Pipeline, Trace};
 use twinpath_time::Instant;
 
 use crate::offload::{Lifetime, Offloaded, entry_to};

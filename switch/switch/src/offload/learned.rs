@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use twinpath_bpf::{Offload, Unmoved};
 use twinpath_learning::{Arrival, Shared, Snapshot, Stations, Way};
-use twinpath_pipeline::{Inserted, Trace, WhyNot};
+use twinpath_openflow::pipeline::{Inserted, Trace, WhyNot};
 use twinpath_time::{Duration, Instant};
 
 use crate::offload::{

@@ -9,8 +9,8 @@ use crate::engine::{
 use twinpath_config::Endpoint;
 use twinpath_host::WorkerHandle;
 use twinpath_openflow::Request;
+use twinpath_openflow::pipeline::Snapshot;
 use twinpath_openflow_wire::port_config;
-use twinpath_pipeline::Snapshot;
 use twinpath_sys::clock;
 use twinpath_worker::Command;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::{Datapath, TimedFlow};
-use twinpath_openflow_wire::{Match, PortStats};
-use twinpath_pipeline::{
+use twinpath_openflow::pipeline::{
     Flow, FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, TableCount, TableFull,
 };
+use twinpath_openflow::{Datapath, TimedFlow};
+use twinpath_openflow_wire::{Match, PortStats};
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 

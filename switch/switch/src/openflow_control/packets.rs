@@ -71,7 +71,7 @@ impl Packets {
 
 /// What the controllers are told of the frame in a buffer; `None`: there is none in it.
 pub(crate) fn punt(buffer: &PacketInBuffer) -> Option<Punt<'_>> {
-    use twinpath_pipeline::PacketInReason as Reason;
+    use twinpath_openflow::pipeline::PacketInReason as Reason;
     let about = buffer.about?;
     Some(Punt {
         reason: match about.reason {

@@ -3,9 +3,9 @@
 use crate::engine::Forwarding;
 use twinpath_inspect::ControlReason;
 use twinpath_observe::report;
+use twinpath_openflow::pipeline::{PartsCount, WhyNot};
 use twinpath_openflow::{FlowView, GroupView, MeterView};
 use twinpath_openflow_wire::{Action, Count, Instruction, Role, meter_flags, number};
-use twinpath_pipeline::{PartsCount, WhyNot};
 use twinpath_sys::clock;
 
 use crate::controllers::Stage;

@@ -1,7 +1,7 @@
 //! The checksums of a frame, computed over all that they are over.
 
+use twinpath_openflow::pipeline::Ingress;
 use twinpath_openflow_wire::Field;
-use twinpath_pipeline::Ingress;
 
 use super::fields;
 

@@ -3,8 +3,8 @@
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_openflow::pipeline::{Flow, Ingress};
 use twinpath_openflow_wire::{Instruction, Match};
-use twinpath_pipeline::{Flow, Ingress};
 use twinpath_switch::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::netns::Namespace;
 

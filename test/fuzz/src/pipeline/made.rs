@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use twinpath_openflow::pipeline::{
+    Flow, FlowId, GroupConfig, Ingress, MeterConfig, MeterUnit, Pipeline, Port,
+};
 use twinpath_openflow_wire::number::{self, port};
 use twinpath_openflow_wire::{Action, Band, Bucket, Field, GroupType, Instruction, Match, MatchField};
-use twinpath_pipeline::{Flow, FlowId, GroupConfig, Ingress, MeterConfig, MeterUnit, Pipeline, Port};
 use twinpath_time::Instant;
 
 use super::checksums::complete;

@@ -9,10 +9,10 @@ mod naive;
 
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_openflow_wire::Action;
-use twinpath_pipeline::{
+use twinpath_openflow::pipeline::{
     Arrival, Count, Destination, FlowId, Outlet, Pipeline, Ports, Trace, WhyNot, Worker,
 };
+use twinpath_openflow_wire::Action;
 use twinpath_time::{Duration, Instant};
 
 use self::made::{Bytes, Made};

@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 
+use twinpath_openflow::pipeline::{
+    Destination, GroupConfig, Ingress, MeterConfig, PacketIn, PacketInReason, Port,
+};
 use twinpath_openflow_wire::number::port;
 use twinpath_openflow_wire::{Action, Band, Field, GroupType, Instruction, Match};
-use twinpath_pipeline::{Destination, GroupConfig, Ingress, MeterConfig, PacketIn, PacketInReason, Port};
 use twinpath_time::Instant;
 
 use super::checksums::{complete, complete_ipv4};

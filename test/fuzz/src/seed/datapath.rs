@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use twinpath_openflow::pipeline::{
+    FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull,
+};
 use twinpath_openflow::{Datapath, TimedFlow};
 use twinpath_openflow_wire::{Count, GroupType, Instruction, PortStats};
-use twinpath_pipeline::{FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 
 /// A flow as it was put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
