@@ -79,7 +79,7 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    use twinpath_test_skip::skip_without;
+    use twinpath_test_rig::skip_without;
 
     use super::{Why, found, interpreter, left_alone};
 

@@ -15,8 +15,7 @@ use domain::base::name::ToName;
 use domain::base::{Message, MessageBuilder, Name};
 use domain::rdata::AllRecordData;
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{PATIENCE, loopback, within};
-use twinpath_test_skip::{root_or_skip, skip};
+use twinpath_test_rig::{PATIENCE, loopback, root_or_skip, skip, within};
 
 const PORT: u16 = 5353;
 /// The port of the reference server.

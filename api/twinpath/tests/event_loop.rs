@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use twinpath_test_rig::{loopback, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{loopback, root_or_skip, within};
 
 #[test]
 fn one_loop_serves_udp_tcp_a_pipe_and_a_file() {

@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use twinpath::rpc::client::{Auth, Call, Refusal, Reply, handle_arguments};
 use twinpath::rpc::record::{RecordLimits, RecordReader};
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{PATIENCE, loopback, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{PATIENCE, loopback, root_or_skip, within};
 
 struct Example {
     namespace: Namespace,

@@ -17,8 +17,7 @@ use twinpath::{
     Answer, Datagram, Instant, Keep, KeptReplies, Mode, Output, Path, Reason, Reflex, Service, Shape,
 };
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{End, PATIENCE, pair, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{End, PATIENCE, pair, root_or_skip, within};
 
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7018;

@@ -27,7 +27,7 @@ use service::{CONNECTION_BYTES, Memcached};
 use store::{Outcome, Store, VALUE_MAX, When};
 use twinpath::test::{Network, Simulation};
 use twinpath::{Duration, Instant, KeptReplies, Reason, TcpLimits};
-use twinpath_test_skip::skip;
+use twinpath_test_rig::skip;
 
 const MIB: usize = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);

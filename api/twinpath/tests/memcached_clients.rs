@@ -8,8 +8,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command};
 
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{PATIENCE, loopback, within};
-use twinpath_test_skip::{root_or_skip, skip};
+use twinpath_test_rig::{PATIENCE, loopback, root_or_skip, skip, within};
 
 const PORT: u16 = 11_211;
 

@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 
 use protocol::{Connection, HEADER_LEN, MAGIC, MESSAGE_MAX, REPEATS_MAX, Refused, WINDOW};
 use twinpath::{Duration, Instant};
-use twinpath_test_rig::{loopback, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{loopback, root_or_skip, within};
 
 const MESSAGES: u32 = 400;
 

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use twinpath::{Answer, Datagram, Instant, Output, Path, Reason, Service};
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{End, PATIENCE, pair, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{End, PATIENCE, pair, root_or_skip, within};
 
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7007;

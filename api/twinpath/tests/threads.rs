@@ -8,8 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{End, PATIENCE, loopback, pair, within};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{End, PATIENCE, loopback, pair, root_or_skip, within};
 
 struct Example {
     namespace: Namespace,

@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_path_is_measured_on_a_link_of_our_own_and_leaves_nothing() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let deadline = clock::now() + Duration::from_secs(30);

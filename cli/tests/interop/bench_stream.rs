@@ -6,8 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use twinpath_test_rig::within;
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::{few_or_all, within};
 
 use crate::rig::{CLSACT, PACKET, Rig, SERVER, SERVER_V6, Server, XDP, until};
 use crate::root_or_skip;

@@ -130,7 +130,7 @@ fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_process() {
     let arguments = ["--mode", "poll", "--priority", "fifo:1", "--cpu", &cpu.to_string()];
     let server = match rig.try_serve(&arguments) {
         Ok(server) => server,
-        Err(said) if said.contains("SCHED_FIFO") => return twinpath_test_skip::skip(said),
+        Err(said) if said.contains("SCHED_FIFO") => return twinpath_test_rig::skip(said),
         Err(said) => panic!("{said}"),
     };
     let worker = server.show("workers")[0].clone();
@@ -175,7 +175,7 @@ fn by_default_a_worker_is_before_others_while_it_takes_little_and_never_in_mode_
     let worker = server.show("workers")[0].clone();
     let before = worker["priority"].as_str().unwrap().to_owned();
     if !BEFORE.contains(&before.as_str()) {
-        return twinpath_test_skip::skip(&worker["priority_why"]);
+        return twinpath_test_rig::skip(&worker["priority_why"]);
     }
     let guard = &worker["guard"];
     assert_eq!((guard["spin_share_max"].as_f64(), guard["run_share_max"].as_f64()), (Some(0.1), Some(0.5)));
@@ -211,7 +211,7 @@ fn a_busy_worker_is_beside_others_by_default() {
     // It spins through every gap, which costs a competing process most.
     let server = rig.serve(&["--cpu", &cpu.to_string(), "--spin-us", "1000000"]);
     if !BEFORE.contains(&priority(&server).as_str()) {
-        return twinpath_test_skip::skip(&server.show("workers")[0]["priority_why"]);
+        return twinpath_test_rig::skip(&server.show("workers")[0]["priority_why"]);
     }
     let busy = BusyProcess::on(cpu);
     let socket = rig.client_udp(CLIENT, 0);

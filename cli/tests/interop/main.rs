@@ -45,4 +45,4 @@ mod trouble;
 mod tune;
 mod twin_services;
 
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;

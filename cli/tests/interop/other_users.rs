@@ -23,7 +23,7 @@ pub(crate) fn as_nobody<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 #[test]
 fn no_sockets_are_taken_over_from_another_user() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -39,7 +39,7 @@ fn no_sockets_are_taken_over_from_another_user() {
 
 #[test]
 fn another_user_is_told_where_instances_were_looked_for_and_which_are_closed_to_it() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     with_own_run_directory(|| {
@@ -61,7 +61,7 @@ fn another_user_is_told_where_instances_were_looked_for_and_which_are_closed_to_
 
 #[test]
 fn another_user_cannot_take_an_ethertype_away() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();

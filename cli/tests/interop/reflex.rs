@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 
 use twinpath_rpc::nfs3_types::nfs3;
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 
 use crate::claims::next;
 use crate::rig::{

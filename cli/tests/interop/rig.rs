@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::{Namespace, PacketSocket};
-use twinpath_test_rig::{End, command, pair, run, start, within};
+use twinpath_test_rig::{End, command, few_or_all, pair, run, start, within};
 pub(crate) use twinpath_test_rig::{PATIENCE, Started, ip, kill, move_link, name_of, until};
-use twinpath_test_skip::few_or_all;
 use twinpath_wire::Mac;
 
 pub(crate) const CLIENT: &str = "10.7.0.1";

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;

@@ -273,7 +273,7 @@ fn rpcinfo(rig: &Rig, arguments: &[&str]) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            twinpath_test_skip::skip("rpcinfo is not installed (apt-get install rpcbind)");
+            twinpath_test_rig::skip("rpcinfo is not installed (apt-get install rpcbind)");
             None
         }
         Err(error) => panic!("rpcinfo {arguments:?}: {error}"),

@@ -60,13 +60,13 @@ fn is_confined(server: &Server) {
     let files = said["files"].as_str().expect("words");
     if !files.starts_with("by Landlock") {
         assert!(files.contains("this kernel has no Landlock"), "{files}");
-        twinpath_test_skip::skip(files);
+        twinpath_test_rig::skip(files);
     }
 }
 
 #[test]
 fn a_running_instance_keeps_only_what_it_needs_again() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -79,7 +79,7 @@ fn a_running_instance_keeps_only_what_it_needs_again() {
 
 #[test]
 fn an_exception_port_keeps_only_what_it_needs_again() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -91,7 +91,7 @@ fn an_exception_port_keeps_only_what_it_needs_again() {
 
 #[test]
 fn switched_off_everything_is_as_it_was_and_show_says_so() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, ask, until};
 use crate::root_or_skip;

@@ -111,7 +111,7 @@ fn count(report: &Value, list: &str, key: &str, value: &str) -> usize {
 
 #[test]
 fn what_is_applied_to_an_interface_is_in_force_and_comes_back() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -139,7 +139,7 @@ fn what_is_applied_to_an_interface_is_in_force_and_comes_back() {
 
 #[test]
 fn killed_in_the_middle_of_an_apply_it_leaves_nothing_behind() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -170,7 +170,7 @@ fn kill_after(mut child: Child, delay: Duration) {
 
 #[test]
 fn coalescing_is_set_as_the_device_has_it() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -196,7 +196,7 @@ fn coalescing_is_set_as_the_device_has_it() {
 
 #[test]
 fn an_instance_that_differs_from_its_device_comes_back_different() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -214,7 +214,7 @@ fn an_instance_that_differs_from_its_device_comes_back_different() {
     let [(ifindex, defer), _] = rig.server.run(read).unwrap();
     assert_eq!(defer, "2");
     if before_6_13(&rig) {
-        twinpath_test_skip::skip("NAPI instances have settings of their own since Linux 6.13");
+        twinpath_test_rig::skip("NAPI instances have settings of their own since Linux 6.13");
         return;
     }
     rig.server.run(|| write(ifindex, "2, by instance 2,0,5,2")).unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn with_own_run_directory(test: impl FnOnce() + Send) {
 
 #[test]
 fn serve_and_bridge_first_restore_what_a_dead_tune_changed() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     with_own_run_directory(|| {
@@ -269,7 +269,7 @@ fn serve_and_bridge_first_restore_what_a_dead_tune_changed() {
 
 #[test]
 fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     with_own_run_directory(|| {
@@ -295,7 +295,7 @@ fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
 
 #[test]
 fn what_a_wake_up_costs_here_is_told_beside_the_settings() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();
@@ -312,7 +312,7 @@ fn what_a_wake_up_costs_here_is_told_beside_the_settings() {
 
 #[test]
 fn what_cannot_be_done_is_said_in_a_sentence() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new();

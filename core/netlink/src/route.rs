@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_made_changed_and_removed_and_each_change_is_announced() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let seen = Namespace::new().and_then(|namespace| {
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_subscription_that_was_too_small_says_so_and_goes_on() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let heard = Namespace::new().and_then(|namespace| {

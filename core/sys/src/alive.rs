@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_number_is_known_in_its_own_network_namespace_alone() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let elsewhere = crate::Namespace::new().unwrap();

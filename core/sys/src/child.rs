@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_child_starts_on_its_cpu_and_in_its_namespace() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let cpu = *allowed_cpus().unwrap().last().unwrap();

@@ -355,7 +355,7 @@ mod tests {
         let now = || fs::read_to_string(value_path(cpu)).unwrap();
         let mut request = match CpuRequest::open(cpu, 0, &kept) {
             Ok(request) => request,
-            Err(error) => return twinpath_test_skip::skip(error),
+            Err(error) => return twinpath_test_rig::skip(error),
         };
         assert_eq!(now(), NO_REQUEST);
         request.hold().unwrap();

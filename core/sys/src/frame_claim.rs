@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn one_process_holds_a_type_on_an_interface_of_a_namespace() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let take = |ethertype| FrameClaim::take(LO, ethertype).unwrap();
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn another_user_can_neither_take_nor_block_a_frame_claim() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let namespace = Namespace::new().unwrap();

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_frame_over_loopback_is_seen_leaving_and_then_arriving() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let tap = FrameTap::open("lo").unwrap();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_missing_interface_is_an_error() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         assert!(FrameTap::open("no-such-one").is_err());

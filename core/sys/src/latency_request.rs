@@ -74,7 +74,7 @@ mod tests {
             Ok(request) => {
                 assert_eq!((request.max_latency_us(), in_force_us()), (0, 0));
             }
-            Err(error) => twinpath_test_skip::skip(error),
+            Err(error) => twinpath_test_rig::skip(error),
         }
     }
 }

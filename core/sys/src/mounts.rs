@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn hidden_directories_stay_visible_to_other_threads() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let directory = std::env::temp_dir().join(format!("twinpath-mounts-{}", std::process::id()));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_sysfs_of_our_own_shows_the_namespace_that_we_are_in() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let names = crate::Namespace::new().unwrap().run(|| {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let missing = Path::new("/no-such-directory-of-twinpath");

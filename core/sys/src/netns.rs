@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_new_namespace_is_empty_and_the_caller_stays_outside() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let before = identity();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_visit_ends_where_it_began() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let (before, namespace) = (identity(), Namespace::new().unwrap());
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_is_an_error_outside() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let namespace = Namespace::new().unwrap();

@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_thread_that_another_keeps_from_its_cpu_has_waited() {
         let Some(account) = RunDelay::of_this_thread() else {
-            return twinpath_test_skip::skip("this kernel keeps no account of threads that wait");
+            return twinpath_test_rig::skip("this kernel keeps no account of threads that wait");
         };
         let cpu = affinity::allowed_cpus().expect("CPUs are told")[0];
         let waits = std::thread::scope(|scope| {

@@ -276,7 +276,7 @@ mod tests {
                 set_nice(0).unwrap();
                 assert_eq!(now(), (libc::SCHED_OTHER, 0));
             }
-            Err(error) => twinpath_test_skip::skip(error),
+            Err(error) => twinpath_test_rig::skip(error),
         });
     }
 
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(kept, ((libc::SCHED_OTHER, 7), (libc::SCHED_OTHER, 7)), "a worse nice value is kept");
         match given {
             Ok(sliced) => assert_eq!(sliced, (libc::SCHED_OTHER, apart(now).1.max(0))),
-            Err(SchedulingError::NoSlices) => twinpath_test_skip::skip(SchedulingError::NoSlices),
+            Err(SchedulingError::NoSlices) => twinpath_test_rig::skip(SchedulingError::NoSlices),
             Err(error) => panic!("{error}"),
         }
     }
@@ -338,9 +338,7 @@ mod tests {
         let group = match Group::new("named") {
             Ok(group) => group,
             Err(error) => {
-                return twinpath_test_skip::skip(format!(
-                    "no control group with a real-time budget: {error}"
-                ));
+                return twinpath_test_rig::skip(format!("no control group with a real-time budget: {error}"));
             }
         };
         let refused = apart(|| {
@@ -363,9 +361,7 @@ mod tests {
         let group = match group {
             Ok(group) => group,
             Err(error) => {
-                return twinpath_test_skip::skip(format!(
-                    "no control group with a real-time budget: {error}"
-                ));
+                return twinpath_test_rig::skip(format!("no control group with a real-time budget: {error}"));
             }
         };
         let all = RealTimeBudget::read();

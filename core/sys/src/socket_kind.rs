@@ -136,7 +136,7 @@ mod tests {
         };
         let here = number().expect("Linux has it since 5.14");
         assert_eq!(number().expect("again"), here);
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let elsewhere = crate::Namespace::new().expect("a namespace");

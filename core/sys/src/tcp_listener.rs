@@ -132,7 +132,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use rustix::net::{SocketFlags, accept_with};
-    use twinpath_test_skip::root_or_skip;
+    use twinpath_test_rig::root_or_skip;
 
     use super::*;
 

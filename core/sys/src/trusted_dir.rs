@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_directory_or_file_of_another_user_is_refused() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let scene = Scene::new("owner");

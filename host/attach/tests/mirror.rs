@@ -8,8 +8,7 @@ use twinpath_attach::mirror::egress_book::BookLimits;
 use twinpath_attach::mirror::table::NeighbourState;
 use twinpath_attach::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_sys::{Namespace, clock};
-use twinpath_test_rig::{End, ip, ip_here};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{End, ip, ip_here, root_or_skip};
 use twinpath_udp::egress::{Egress, KernelReason, Update};
 use twinpath_wire::Mac;
 

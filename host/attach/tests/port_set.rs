@@ -52,7 +52,7 @@ fn add_port(workers: &mut [Worker], ports: Vec<CarriedPort>) {
 
 #[test]
 fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let namespace = Namespace::new().unwrap();

@@ -22,7 +22,7 @@ fn threads(ifindex: u32) -> Vec<bool> {
 
 #[test]
 fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let namespace = Namespace::new().unwrap();
@@ -37,7 +37,7 @@ fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
             let started = match ReceiveThread::start("p1", ifindex) {
                 Err(error @ ReceiveThreadError::Napi(_)) => {
                     assert!(threads(ifindex).is_empty(), "nothing is left");
-                    return twinpath_test_skip::skip_without(error);
+                    return twinpath_test_rig::skip_without(error);
                 }
                 other => other.unwrap(),
             };

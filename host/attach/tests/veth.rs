@@ -6,8 +6,7 @@ use twinpath_attach::path::facts::{KernelSupport, Support, collect};
 use twinpath_bpf::TcAttach;
 use twinpath_config::{Path, PathAsked};
 use twinpath_sys::Namespace;
-use twinpath_test_rig::ip_here;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{ip_here, root_or_skip};
 
 /// Runs `test` with a mirror of a namespace that has `veth0`, up and with an address.
 fn with_veth(test: impl FnOnce(&mut Mirror) + Send) {

@@ -63,7 +63,7 @@ fn count(ports: &mut [PacketPort], word: &[u8], last: &[u8]) -> usize {
 
 #[test]
 fn outgoing_frames_reach_neither_a_single_socket_nor_a_group() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     Namespace::new().unwrap().run(outgoing).unwrap();
@@ -90,7 +90,7 @@ fn outgoing() {
 
 #[test]
 fn groups_on_one_interface_each_have_every_frame() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     Namespace::new().unwrap().run(two_groups).unwrap();
@@ -112,7 +112,7 @@ fn two_groups() {
 
 #[test]
 fn frames_that_wait_for_the_link_keep_the_worker_from_sleeping_once_it_is_back() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     Namespace::new().unwrap().run(stuck).unwrap();

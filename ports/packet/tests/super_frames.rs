@@ -81,7 +81,7 @@ fn coalesce(socket: &UdpSocket) {
 
 #[test]
 fn kernel_sockets_get_every_datagram_of_a_super_frame_as_it_was() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     Namespace::new().unwrap().run(check).unwrap();

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 
 use crate::link::{Echo, Link, PATIENCE, output_of, run};
 
@@ -100,7 +100,7 @@ fn the_library_reads_and_writes_no_memory_that_it_does_not_have() {
         return;
     }
     if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return twinpath_test_skip::skip("there is no valgrind: apt-get install valgrind");
+        return twinpath_test_rig::skip("there is no valgrind: apt-get install valgrind");
     }
     let (built, link) = (Built::new(), Link::new());
     let program = built.compile("tests/c/semantics.c", false);

@@ -33,7 +33,7 @@ use twinpath_config::Sandbox;
 use twinpath_leases::rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 use twinpath_owner::{self as owner, OwnerPlan, ProgramLimits};
 use twinpath_sys::Namespace;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, PATIENCE, output_of, run};

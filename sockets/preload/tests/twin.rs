@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use twinpath_test_skip::{few_or_all, root_or_skip};
+use twinpath_test_rig::{few_or_all, root_or_skip};
 use twinpath_test_twin::soak::run;
 use twinpath_test_twin::twin::{Script, Twin};
 use twinpath_worker::idle::Mode;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use fastrand::Rng;
 use twinpath_claims::corpus;
-use twinpath_test_skip::skip;
+use twinpath_test_rig::skip;
 use twinpath_wire::filter::Filter;
 
 const FILTERS: [&str; 56] = [

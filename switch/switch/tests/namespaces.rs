@@ -31,7 +31,7 @@ fn packets_in(hosts: &Hosts, host: usize) -> u64 {
 }
 
 fn forwarded(to_peer: bool) {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();

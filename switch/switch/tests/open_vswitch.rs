@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use twinpath_openflow_wire::{Frames, Header, MessageType};
 use twinpath_test_fuzz::seed::wrong::{Answers, Case, Switch, ask, committed, greet, greetings, messages};
-use twinpath_test_skip::skip_without;
+use twinpath_test_rig::skip_without;
 
 /// How long any answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);

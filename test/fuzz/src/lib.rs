@@ -37,7 +37,7 @@ mod wire;
 /// Random inputs per target, after its corpus: others in each run. `BOLERO_RANDOM_ITERATIONS` sets another number.
 #[cfg(test)]
 fn iterations() -> usize {
-    twinpath_test_skip::few_or_all(3_000, 10_000)
+    twinpath_test_rig::few_or_all(3_000, 10_000)
 }
 
 /// Longest random input, in bytes.

@@ -51,7 +51,7 @@ fn a_busy_polling_server_answers_without_a_pollable_device() {
     for busy_poll_us in [0, 50] {
         let server = match BusyPollEcho::bind(SocketAddr::new(LOCAL, 0), busy_poll_us) {
             Err(SocketError::Option { option: "EPIOCSPARAMS", source }) => {
-                return twinpath_test_skip::skip(source);
+                return twinpath_test_rig::skip(source);
             }
             server => server.unwrap(),
         };
@@ -69,7 +69,7 @@ fn a_busy_polling_server_answers_without_a_pollable_device() {
 fn a_paced_wake_up_is_recorded_once_per_signal_after_the_warm_up() {
     let allowed = twinpath_sys::affinity::allowed_cpus().unwrap();
     let [Some(from), Some(to)] = [allowed.first(), allowed.get(1)].map(|cpu| cpu.copied()) else {
-        return twinpath_test_skip::skip("one CPU only");
+        return twinpath_test_rig::skip("one CPU only");
     };
     let pace = Pace {
         rate_per_s: 1000.0,
@@ -183,7 +183,7 @@ fn a_ping_pong_counts_its_rounds() {
 fn the_programs_at_tc_attach_beside_each_other_and_errors_name_the_interface() {
     const LOOPBACK: u32 = 1;
     let namespace = match Namespace::new() {
-        Err(error) => return twinpath_test_skip::skip(error),
+        Err(error) => return twinpath_test_rig::skip(error),
         Ok(namespace) => namespace,
     };
     let attach = || {

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_program_ends_with_the_test_that_panics() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !crate::root_or_skip() {
             return;
         }
         let namespace = Namespace::new().unwrap();

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pair_carries_both_families_at_once_and_an_end_can_be_moved() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !crate::root_or_skip() {
             return;
         }
         let [here, there] = [(); 2].map(|()| Namespace::new().unwrap());
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_quiet_namespace_has_no_address_that_would_speak() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !crate::root_or_skip() {
             return;
         }
         let namespace = quiet();

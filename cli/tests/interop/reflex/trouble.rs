@@ -294,7 +294,7 @@ fn the_filters_of_sockets_are_as_small_as_linux_6_1_wants_them() {
     let rig = Rig::new();
     let limit = || std::fs::write("/proc/sys/net/core/optmem_max", "20480");
     if rig.server.run(limit).expect("entered").is_err() {
-        return twinpath_test_skip::skip("this kernel has one limit for all namespaces");
+        return twinpath_test_rig::skip("this kernel has one limit for all namespaces");
     }
     // With several workers each filter calls what it does, which makes it longer.
     for several in [&[][..], &["--workers", "2"]] {

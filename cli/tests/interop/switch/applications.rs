@@ -11,7 +11,7 @@ use fastrand::Rng;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use twinpath_shm::{Application, MAGIC, VERSION};
 use twinpath_sys::{EventFd, fd_passing};
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 
 use super::ports::undisturbed;
 use super::{Site, terminate};

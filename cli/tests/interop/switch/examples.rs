@@ -72,7 +72,7 @@ fn a_network_of_mininet() {
     let needed = "import mininet, shutil; assert shutil.which('mnexec') and shutil.which('ping')";
     let found = Command::new("/usr/bin/python3").args(["-c", needed]).output();
     if !found.is_ok_and(|found| found.status.success()) {
-        return twinpath_test_skip::skip("needs mininet and ping (Debian's packages mininet, iputils-ping)");
+        return twinpath_test_rig::skip("needs mininet and ping (Debian's packages mininet, iputils-ping)");
     }
     let site = Site::new(0);
     let (examples, program) =

@@ -9,7 +9,7 @@ use rustix::time::Timespec;
 use twinpath_socket_load::Stop;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_plain::{Frame, Sending, bare_frame, send_frames};
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 use twinpath_wire::Mac;
 
 use super::namespaces::{move_to, resident_kib};

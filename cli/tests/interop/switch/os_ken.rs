@@ -66,7 +66,7 @@ fn python() -> Option<&'static str> {
     let found =
         ["/usr/bin/python3", "python3"].into_iter().find(|python| has(python, "import os_ken.cmd.manager"));
     if found.is_none() {
-        twinpath_test_skip::skip("needs os-ken before 4.0 (Debian's package python3-os-ken)");
+        twinpath_test_rig::skip("needs os-ken before 4.0 (Debian's package python3-os-ken)");
     }
     found
 }
@@ -137,7 +137,7 @@ manager.kill()
 fn a_network_of_mininet_with_a_learning_switch_as_its_remote_controller() {
     let Some(python) = python() else { return };
     if !has(python, "import mininet, shutil; assert shutil.which('mnexec') and shutil.which('ping')") {
-        return twinpath_test_skip::skip("needs mininet and ping (Debian's packages mininet, iputils-ping)");
+        return twinpath_test_rig::skip("needs mininet and ping (Debian's packages mininet, iputils-ping)");
     }
     let site = Site::new(0);
     let file = application(site.rig.directory.path()).display().to_string();

@@ -5,8 +5,7 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use twinpath_test_rig::within;
-use twinpath_test_skip::skip_without;
+use twinpath_test_rig::{skip_without, within};
 
 use super::{Site, terminate};
 use crate::rig::{Server, link_json, until};

@@ -7,7 +7,7 @@ use super::traffic::{bulk, echo};
 use super::{BY_WORKERS, Site, address, ip_of, port, terminate};
 use crate::rig::{PATIENCE, Server, ip};
 use crate::root_or_skip;
-use twinpath_test_skip::skip_without;
+use twinpath_test_rig::skip_without;
 
 /// Datagrams that are under way at a time: the ring of a veth has room for 256 frames.
 const AHEAD: u32 = 32;

@@ -5,8 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::NamedTempFile;
-use twinpath_test_rig::within;
-use twinpath_test_skip::skip;
+use twinpath_test_rig::{skip, within};
 
 use super::traffic::bulk;
 use super::{Site, address, terminate};

@@ -24,7 +24,7 @@ use twinpath_vnet::{SocketConfig, Tap, TapHandle, open_socket};
 use twinpath_wire::Mac;
 use twinpath_wire::checksum::Sum;
 
-use twinpath_test_skip::few_or_all;
+use twinpath_test_rig::few_or_all;
 
 use self::frames::{Bounds, Frame, VNET_HEADER_LEN, frame};
 use super::learned::until_by_kernel;

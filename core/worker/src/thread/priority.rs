@@ -226,7 +226,7 @@ mod tests {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
         // Limits would allow what the capability does not.
         if getrlimit(Resource::Rtprio).current != Some(0) || getrlimit(Resource::Nice).current != Some(0) {
-            return twinpath_test_skip::skip("limits grant real time or nice values here");
+            return twinpath_test_rig::skip("limits grant real time or nice values here");
         }
         let granted = auto_after(|| {
             let mut sets = capabilities(None).expect("capabilities are told");

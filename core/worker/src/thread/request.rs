@@ -146,7 +146,7 @@ mod tests {
         for _ in 0..2 {
             match request.hold() {
                 Ok(()) => assert!(request.is_held()),
-                Err(error) => return twinpath_test_skip::skip(error),
+                Err(error) => return twinpath_test_rig::skip(error),
             }
             request.release();
             assert!(!request.is_held());

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn policies_that_change_are_announced_once_however_many() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let seen = Namespace::new().and_then(|namespace| {

@@ -19,7 +19,7 @@ fn files_of_the_machine_are_refused_and_those_needed_are_not() {
     let needs = Needs { socket: own.join("x.sock"), ..Needs::default() };
     inside(needs, |said| {
         if !said.files.starts_with("by Landlock") {
-            return twinpath_test_skip::skip(&said.files);
+            return twinpath_test_rig::skip(&said.files);
         }
         for path in ["/etc/shadow", "/etc/passwd", "/dev/mem", beside.to_str().unwrap()] {
             let refused = std::fs::File::open(path).map(drop).unwrap_err();
@@ -41,7 +41,7 @@ fn files_of_the_machine_are_refused_and_those_needed_are_not() {
 fn calls_of_an_attacker_are_refused_and_threads_still_start() {
     inside(Needs::default(), |said| {
         if !said.calls.starts_with("by seccomp") {
-            return twinpath_test_skip::skip(&said.calls);
+            return twinpath_test_rig::skip(&said.calls);
         }
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         assert!(
@@ -62,7 +62,7 @@ fn calls_of_an_attacker_are_refused_and_threads_still_start() {
 
 #[test]
 fn capabilities_that_are_not_needed_again_are_gone_from_every_set() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let sets = |needs| {

@@ -237,7 +237,7 @@ fn shared_folder() -> tempfile::TempDir {
 
 #[test]
 fn an_impostor_is_not_asked_believed_or_taken_over_from() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let folder = shared_folder();
@@ -266,7 +266,7 @@ fn an_impostor_is_not_asked_believed_or_taken_over_from() {
 
 #[test]
 fn another_user_is_neither_answered_nor_able_to_replace_the_socket() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let counters = served(false, |path| {
@@ -315,7 +315,7 @@ fn a_folder_that_others_could_change_holds_no_command_socket() {
     std::os::unix::fs::symlink(path.parent().unwrap(), &link).unwrap();
     let refused = Server::bind(&link.join("test.sock")).unwrap_err();
     assert!(matches!(refused, CommandError::Folder(TrustError::Link { .. })), "{refused}");
-    if twinpath_test_skip::root_or_skip() {
+    if twinpath_test_rig::root_or_skip() {
         std::os::unix::fs::chown(path.parent().unwrap(), Some(NOBODY), None).unwrap();
         let refused = Server::bind(&path).unwrap_err();
         assert!(matches!(refused, CommandError::Folder(TrustError::Owner { uid: NOBODY, .. })), "{refused}");
@@ -333,7 +333,7 @@ fn a_folder_within_is_looked_into_and_named_if_it_is_somebody_elses() {
     let found = find_instances(&places).unwrap();
     assert_eq!(found.running, [within.join("serve.sock")]);
     assert_eq!(found.places(), format!("{} and {}", places[0].display(), places[1].display()));
-    if twinpath_test_skip::root_or_skip() {
+    if twinpath_test_rig::root_or_skip() {
         std::os::unix::fs::chown(&within, Some(NOBODY), None).unwrap();
         let found = find_instances(&places).unwrap();
         assert_eq!((found.running.len(), found.closed_to_us), (0, vec![within]));

@@ -117,7 +117,7 @@ fn a_journal_or_folder_that_others_could_write_is_not_replayed() {
 
 #[test]
 fn a_journal_or_folder_of_somebody_else_is_not_replayed() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let (mut fake, _) = applied();

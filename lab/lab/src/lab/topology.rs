@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn both_ends_carry_have_their_addresses_and_reach_each_other() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let topology = Topology::build().unwrap();

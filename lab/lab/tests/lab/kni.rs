@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
-use twinpath_test_skip::{root_or_skip, skip};
+use twinpath_test_rig::{root_or_skip, skip};
 
 /// Longest wait for an event. On a busy machine a lab takes half a minute to its last moment.
 const PATIENCE: Duration = Duration::from_secs(120);

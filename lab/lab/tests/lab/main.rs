@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 
 const NOBODY: u32 = 65534;
 /// How long a busy machine may keep a row from being measured.
@@ -125,7 +125,7 @@ fn without_root_one_sentence_says_what_needs_it() {
             Ok(output) => output,
             // The build directory may be closed to others.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                return twinpath_test_skip::skip("others may not run the binary from its build directory");
+                return twinpath_test_rig::skip("others may not run the binary from its build directory");
             }
             Err(error) => panic!("{error}"),
         };

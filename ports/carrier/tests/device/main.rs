@@ -34,7 +34,7 @@ fn within<R: Send>(namespace: Option<&Namespace>, work: impl FnOnce() -> R + Sen
 
 /// Whether tests can run: as root, on a kernel with BPF links at tc.
 fn can_run() -> bool {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return false;
     }
     if TcAttach::here() == TcAttach::Tcx {

@@ -11,8 +11,7 @@ use twinpath_frame::{Burst, Checksum, Frame, GsoKind, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_sys::Namespace;
-use twinpath_test_rig::{ifindex, ip, quiet};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{ifindex, ip, quiet, root_or_skip};
 use twinpath_time::Instant;
 use twinpath_vnet::{QUEUE_FRAMES, SocketConfig, Tap, TapError, TapHandle, VnetPort, open_socket};
 

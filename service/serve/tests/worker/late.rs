@@ -160,7 +160,7 @@ fn a_reply_that_comes_later_leaves_by_the_socket_its_request_came_through() {
 
 #[test]
 fn a_reply_that_comes_later_leaves_on_the_link_its_request_came_by_though_ports_have_moved_up() {
-    if twinpath_test_skip::root_or_skip() {
+    if twinpath_test_rig::root_or_skip() {
         Namespace::new().expect("root may").run(answer_on_the_link).expect("no panic");
     }
 }

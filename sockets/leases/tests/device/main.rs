@@ -38,7 +38,7 @@ fn bind(address: &str) -> UdpSocket {
 impl Link {
     /// `None` without root.
     fn new() -> Option<Self> {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return None;
         }
         let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use twinpath_leases::rules::Rule;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use twinpath_leases::rules::OWNER_VARIABLE;
-use twinpath_test_rig::within;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{root_or_skip, within};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, output_of, run};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, output_of, run};

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use twinpath_leases::rules::OWNER_VARIABLE;
 use twinpath_owner::ProgramLimits;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, output_of, run};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use twinpath_leases::rules::{ASAN_VARIABLE, PRELOAD_VARIABLE, asan_options, preload};
-use twinpath_test_skip::{root_or_skip, skip, skip_without};
+use twinpath_test_rig::{root_or_skip, skip, skip_without};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{output_of, run};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};

@@ -8,8 +8,7 @@ use std::time::Instant;
 use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
-use twinpath_test_rig::ip;
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::{ip, root_or_skip};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};

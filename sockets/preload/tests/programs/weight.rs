@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use twinpath_test_skip::{root_or_skip, skip};
+use twinpath_test_rig::{root_or_skip, skip};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, output_of, run};

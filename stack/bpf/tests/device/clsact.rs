@@ -26,7 +26,7 @@ fn foreign(priority: &str, protocol: &str) {
 
 #[test]
 fn a_foreign_discipline_and_its_filters_stay() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -49,7 +49,7 @@ fn a_foreign_discipline_and_its_filters_stay() {
 
 #[test]
 fn a_discipline_of_ours_goes_with_its_last_filter() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -67,7 +67,7 @@ fn a_discipline_of_ours_goes_with_its_last_filter() {
 
 #[test]
 fn a_filter_removed_by_others_is_attached_again() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -87,7 +87,7 @@ fn a_filter_removed_by_others_is_attached_again() {
 
 #[test]
 fn a_program_that_cannot_be_overtaken_is_named_and_nothing_is_attached() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -116,7 +116,7 @@ fn a_program_that_cannot_be_overtaken_is_named_and_nothing_is_attached() {
 
 #[test]
 fn filters_of_a_living_process_are_no_leftovers() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);

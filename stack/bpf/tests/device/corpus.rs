@@ -79,7 +79,7 @@ fn on_the_wire(case: &Case) -> Option<Vec<u8>> {
 
 #[test]
 fn xdp_gives_the_verdicts_of_the_corpus() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     for mode in [XdpMode::Native, XdpMode::Generic] {

@@ -100,15 +100,15 @@ fn attached(how: TcAttach) -> usize {
 /// Whether the kernel has BPF links at tc, which some tests need; skips the test if not.
 fn tcx_or_skip() -> bool {
     if TcAttach::here() == TcAttach::Tcx {
-        return twinpath_test_skip::root_or_skip();
+        return twinpath_test_rig::root_or_skip();
     }
-    twinpath_test_skip::skip("this kernel has no BPF links at tc");
+    twinpath_test_rig::skip("this kernel has no BPF links at tc");
     false
 }
 
 /// Runs a test once for each way to attach at tc that this kernel has, each time with a new pair.
 fn each_way(addresses: bool, test: impl Fn(Lab, TcAttach)) {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     for how in [TcAttach::Tcx, TcAttach::Clsact] {

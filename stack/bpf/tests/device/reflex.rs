@@ -64,7 +64,7 @@ impl Ends {
 
 #[test]
 fn on_the_xdp_path_the_program_at_tc_replies_as_a_worker_would() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let attaches = [TcAttach::Tcx, TcAttach::Clsact].into_iter();

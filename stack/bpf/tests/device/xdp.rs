@@ -15,7 +15,7 @@ use crate::table_of;
 
 #[test]
 fn a_claimed_frame_goes_to_the_socket_of_its_queue_and_else_to_the_kernel() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let _alone = alone();
@@ -52,7 +52,7 @@ fn a_claimed_frame_goes_to_the_socket_of_its_queue_and_else_to_the_kernel() {
 
 #[test]
 fn another_program_on_the_hook_is_named_and_stays() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);
@@ -81,7 +81,7 @@ fn another_program_on_the_hook_is_named_and_stays() {
 
 #[test]
 fn each_misuse_has_its_own_error() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let lab = Lab::new(true);

@@ -48,7 +48,7 @@ fn take(ring: &mut DirectRing) -> Option<u8> {
 
 #[test]
 fn a_delayed_producer_keeps_its_slot_while_the_program_fills_the_rest() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let (steering, frame) = packet_path();
@@ -99,7 +99,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// ring once, was left to the socket, or was counted as lost, and nothing enters a ring that is closed and drained.
 #[test]
 fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let (steering, frame) = packet_path();
@@ -150,7 +150,7 @@ fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
 
 #[test]
 fn frames_of_several_cpus_come_whole_and_once_or_are_counted() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let (steering, frame) = packet_path();

@@ -121,7 +121,7 @@ fn claims_are_withdrawn_and_come_back(mut rig: Rig, queue: u32, runs: impl Fn(&R
 
 #[test]
 fn from_a_packet_socket() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let runs = |rig: &Rig, claimed: bool| {
@@ -137,7 +137,7 @@ fn from_a_packet_socket() {
 
 #[test]
 fn from_one_of_several_packet_sockets() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     for queue in [1, 9, 10, FILTERS_MAX - 1] {
@@ -158,7 +158,7 @@ fn from_one_of_several_packet_sockets() {
 
 #[test]
 fn from_the_direct_ring_that_the_program_at_tc_fills() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new(Path::Packet, A_LITTLE);
@@ -177,7 +177,7 @@ fn from_the_direct_ring_that_the_program_at_tc_fills() {
 
 #[test]
 fn from_the_direct_rings_that_the_filters_fill() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     for queue in [0, 1, FILTERS_MAX - 1] {
@@ -204,7 +204,7 @@ fn from_the_direct_rings_that_the_filters_fill() {
 /// A worker that has closed its ring may sleep: no frame may appear to wait for it.
 #[test]
 fn a_frame_that_finds_the_ring_closed_does_not_wait() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new(Path::Packet, A_LITTLE);
@@ -217,7 +217,7 @@ fn a_frame_that_finds_the_ring_closed_does_not_wait() {
 
 #[test]
 fn from_an_xdp_queue() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut rig = Rig::new(Path::Xdp, A_LITTLE);
@@ -238,7 +238,7 @@ fn from_an_xdp_queue() {
 /// A frame that is not handed over does not wait: the word of a queue without a socket does not change.
 #[test]
 fn a_queue_without_a_socket_has_no_worker_to_be_stuck() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new(Path::Xdp, A_LITTLE);
@@ -248,7 +248,7 @@ fn a_queue_without_a_socket_has_no_worker_to_be_stuck() {
 
 #[test]
 fn a_time_not_yet_over_or_still_to_come_withdraws_nothing() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let rig = Rig::new(Path::Packet, FOR_EVER);
@@ -264,7 +264,7 @@ fn a_time_not_yet_over_or_still_to_come_withdraws_nothing() {
 
 #[test]
 fn with_fail_open_disabled_no_claim_is_withdrawn() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();

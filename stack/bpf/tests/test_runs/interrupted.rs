@@ -15,7 +15,7 @@ extern "C" fn count(_: libc::c_int) {
 
 #[test]
 fn signals_do_not_end_the_verifiers_work() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     // SAFETY: the handler does nothing but count; all zeros are an empty mask and no flags.

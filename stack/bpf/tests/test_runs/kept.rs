@@ -29,7 +29,7 @@ fn verified() -> Option<[u32; 2]> {
         ingress(&replies.steering).info().unwrap().verified_instruction_count()
     });
     let [Some(with), Some(without)] = verified else {
-        twinpath_test_skip::skip("this kernel does not say how much it verifies");
+        twinpath_test_rig::skip("this kernel does not say how much it verifies");
         return None;
     };
     println!("{with} instructions with kept replies, {without} without");
@@ -38,7 +38,7 @@ fn verified() -> Option<[u32; 2]> {
 
 #[test]
 fn without_entries_nothing_of_kept_replies_is_left_to_verify() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let Some([with, without]) = verified() else { return };
@@ -48,7 +48,7 @@ fn without_entries_nothing_of_kept_replies_is_left_to_verify() {
 
 #[test]
 fn verifying_the_program_that_replies_takes_no_second_of_each_start() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let Some([with, without]) = verified() else { return };
@@ -127,7 +127,7 @@ fn some_reply(random: &mut fastrand::Rng, shape: &Shape, request: &[u8]) -> Vec<
 
 #[test]
 fn the_program_finds_what_the_model_finds() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut random = fastrand::Rng::with_seed(SEED);
@@ -199,7 +199,7 @@ fn the_program_finds_what_the_model_finds() {
 
 #[test]
 fn what_is_too_old_or_wrong_is_not_repeated() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());
@@ -234,7 +234,7 @@ fn what_is_too_old_or_wrong_is_not_repeated() {
 
 #[test]
 fn requests_that_differ_in_any_one_byte_that_matters_do_not_get_each_others_replies() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());
@@ -277,7 +277,7 @@ fn requests_that_differ_in_any_one_byte_that_matters_do_not_get_each_others_repl
 #[test]
 #[allow(unsafe_code, reason = "a child is forked, which only an unsafe call can do")]
 fn what_a_forked_child_withdraws_is_withdrawn() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());
@@ -306,7 +306,7 @@ const KEYS: u64 = 24;
 /// that was acknowledged before its request came, or of a later one.
 #[test]
 fn no_reply_is_torn_or_older_than_what_was_acknowledged_before_its_request() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());

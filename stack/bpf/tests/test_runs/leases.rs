@@ -123,7 +123,7 @@ fn put(program: &SchedClassifier, frame: &[u8]) -> bool {
 
 /// In a network namespace of its own, with its loopback device up: test runs use that device.
 fn alone(test: impl FnOnce() + Send) {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     Namespace::new()

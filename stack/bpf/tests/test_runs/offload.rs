@@ -64,7 +64,7 @@ struct Kernel {
 }
 
 fn with_programs(test: impl FnOnce(Kernel) + Send) {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let namespace = Namespace::new().unwrap();

@@ -118,7 +118,7 @@ impl Replies {
 
 #[test]
 fn a_reply_is_a_workers_byte_for_byte_and_what_is_not_certain_goes_to_it() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();
@@ -143,7 +143,7 @@ fn a_reply_is_a_workers_byte_for_byte_and_what_is_not_certain_goes_to_it() {
 
 #[test]
 fn datagrams_of_every_length_come_back() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
@@ -165,7 +165,7 @@ fn datagrams_of_every_length_come_back() {
 
 #[test]
 fn corrupted_requests_get_a_workers_reply_or_none() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
@@ -192,7 +192,7 @@ fn corrupted_requests_get_a_workers_reply_or_none() {
 
 #[test]
 fn with_a_socket_the_filter_decides_and_tc_replies() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
@@ -223,7 +223,7 @@ fn with_a_socket_the_filter_decides_and_tc_replies() {
 
 #[test]
 fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     // A burst of 200 ms is two replies to a source, and some thousand to all.
@@ -268,7 +268,7 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
 #[test]
 fn each_service_has_canaries_of_its_own() {
     const EACH: usize = 4096;
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut table = corpus::all().unwrap().tables["basic"].clone();
@@ -337,7 +337,7 @@ impl Trial {
 #[test]
 #[allow(unsafe_code, reason = "the test reads a word that program and worker share")]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     const FAIL_OPEN: Duration = Duration::from_secs(3600);
@@ -405,7 +405,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
 
 #[test]
 fn programs_that_always_answer_try_no_worker() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let plan = ReflexPlan { partial_checksums: false, rate: 10_000_000, tries_worker: false };
@@ -421,7 +421,7 @@ fn programs_that_always_answer_try_no_worker() {
 
 #[test]
 fn each_frame_changes_one_counter_of_verdicts() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
@@ -453,7 +453,7 @@ fn each_frame_changes_one_counter_of_verdicts() {
 
 #[test]
 fn suspended_programs_leave_everything_to_workers() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);

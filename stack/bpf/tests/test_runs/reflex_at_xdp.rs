@@ -114,7 +114,7 @@ impl Handing {
 
 #[test]
 fn what_may_be_replied_to_is_handed_over_and_the_rest_is_the_workers() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();
@@ -158,7 +158,7 @@ fn what_may_be_replied_to_is_handed_over_and_the_rest_is_the_workers() {
 
 #[test]
 fn without_a_worker_or_while_it_is_suspended_nothing_is_handed_over() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut handing = Handing::load(None);
@@ -181,7 +181,7 @@ fn without_a_worker_or_while_it_is_suspended_nothing_is_handed_over() {
 fn requests_of_kept_replies_are_handed_over_while_these_are_valid() {
     const SHAPES: [Shape; 1] = [Shape::EXACT.copying(0, 2, 0)];
     const SERVICE: u32 = 0;
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(64, SEED).unwrap());

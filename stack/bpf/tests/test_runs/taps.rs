@@ -38,7 +38,7 @@ fn mirrors() -> Replies {
 
 #[test]
 fn each_request_is_copied_as_it_came_and_each_reply_as_it_leaves() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut replies = mirrors();
@@ -72,7 +72,7 @@ fn each_request_is_copied_as_it_came_and_each_reply_as_it_leaves() {
 
 #[test]
 fn a_kept_reply_is_copied_and_its_request_before_it_was_overwritten() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let maps = Arc::new(KeptMaps::create(64, 7).unwrap());
@@ -99,7 +99,7 @@ fn a_kept_reply_is_copied_and_its_request_before_it_was_overwritten() {
 
 #[test]
 fn a_ring_that_nobody_reads_misses_frames_and_takes_none_from_the_others() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let mut replies = mirrors();

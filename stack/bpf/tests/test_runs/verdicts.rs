@@ -9,7 +9,7 @@ use crate::frames::{least_for_skb, stay_on_one_cpu};
 
 #[test]
 fn every_program_gives_the_verdict_of_the_corpus() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();
@@ -40,7 +40,7 @@ fn every_program_gives_the_verdict_of_the_corpus() {
 
 #[test]
 fn only_the_frame_that_the_filter_claimed_last_is_withheld_and_only_once() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();
@@ -78,7 +78,7 @@ const SEED: u64 = 20_261_121;
 
 #[test]
 fn broken_frames_get_the_same_verdict_everywhere() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let corpus = corpus::all().unwrap();

@@ -129,7 +129,7 @@ impl Learning {
 
 #[test]
 fn an_address_that_moves_has_its_frames_go_to_workers_at_once() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();
@@ -146,7 +146,7 @@ fn an_address_that_moves_has_its_frames_go_to_workers_at_once() {
 
 #[test]
 fn a_port_that_has_the_number_of_a_former_one_begins_with_no_counts() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();
@@ -163,7 +163,7 @@ fn a_port_that_has_the_number_of_a_former_one_begins_with_no_counts() {
 
 #[test]
 fn a_port_that_is_not_there_and_a_suspension_leave_all_to_workers() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();
@@ -189,7 +189,7 @@ fn a_port_that_is_not_there_and_a_suspension_leave_all_to_workers() {
 
 #[test]
 fn sources_that_send_by_the_kernel_stay_known_and_their_entries_end_when_they_do_not() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();
@@ -227,7 +227,7 @@ fn sources_that_send_by_the_kernel_stay_known_and_their_entries_end_when_they_do
 
 #[test]
 fn a_port_with_ever_new_addresses_leaves_room_and_idle_entries_give_theirs_back() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let hosts = Hosts::new();

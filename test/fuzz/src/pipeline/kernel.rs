@@ -281,7 +281,7 @@ fn run(seed: u64, kernel: &mut Kernel, passed: &mut Passed) {
 
 #[test]
 fn what_the_kernel_forwards_is_what_the_interpreter_forwards() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let namespace = Namespace::new().expect("a namespace");

@@ -150,7 +150,7 @@ fn run(seed: u64) -> [u32; 2] {
 
 #[test]
 fn what_the_kernel_forwards_is_what_the_naive_switch_forwards() {
-    if !twinpath_test_skip::root_or_skip() {
+    if !twinpath_test_rig::root_or_skip() {
         return;
     }
     let ran = Namespace::new().expect("a namespace").run(|| (0..60).map(run).collect::<Vec<_>>());

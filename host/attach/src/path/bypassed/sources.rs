@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn without_a_default_route_or_with_rules_a_sender_may_have_no_route() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let looked = Namespace::new().and_then(|namespace| {

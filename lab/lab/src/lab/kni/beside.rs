@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_row_measures() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

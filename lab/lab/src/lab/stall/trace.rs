@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_call_of_this_thread_is_seen() {
-        if !twinpath_test_skip::root_or_skip() {
+        if !twinpath_test_rig::root_or_skip() {
             return;
         }
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();

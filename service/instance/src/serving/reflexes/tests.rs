@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 use twinpath_config::{Config, Origin};
 use twinpath_inspect::Reason;
 use twinpath_service::{Answer, Datagram, KeptReplies as Replies, Service, Shape};
-use twinpath_test_skip::root_or_skip;
+use twinpath_test_rig::root_or_skip;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 //! libtest has no notion of a skipped test: such a test returns early and counts as passed. [`skip`] therefore writes
 //! a line to the file that `make test` names, and the test summary reports it with its reason. Without
 //! such a file the line goes to standard error. With `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics
-//! instead. Only tests depend on this crate.
+//! instead.
 //!
 //! A test that repeats what it does asks [`few_or_all`] how often.
 
