@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use rustix::net::{SocketFlags, SocketType};
 use twinpath_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
-use twinpath_carrier::{CarrierConfig, CarrierPort, SOCKETS, SPARES_MAX, capabilities, spare};
 use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
 use twinpath_rings::pending::{self, Pending};
@@ -21,6 +20,7 @@ use twinpath_sys::descriptors::{close_late, set_aside};
 use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::carrier::{CarrierConfig, CarrierPort, SOCKETS, SPARES_MAX, capabilities, spare};
 
 use crate::attachment::{AttachError, PlacedQueue};
 

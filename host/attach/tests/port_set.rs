@@ -5,13 +5,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{PlacedQueue, PortSet, PortSetPlan};
 use twinpath_bpf::{TcAttach, Unserved};
-use twinpath_carrier::QUEUE_FRAMES;
 use twinpath_frame::{Burst, Pool};
 use twinpath_port::{CarriedPort, GsoKinds, PortQueue};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::{PacketSocket, interface_index};
 use twinpath_test_rig::ip;
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::carrier::QUEUE_FRAMES;
 
 const FLOWS: u8 = 64;
 

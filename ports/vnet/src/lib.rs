@@ -5,6 +5,8 @@
 //! port). Packets keep the offloads of their sender (checksums to be completed, segmentation to be done), so a
 //! packet of 64 KiB crosses whole, as a chain of frames.
 //!
+//! [`carrier`] is a port over one packet socket for all interfaces of a network namespace.
+//!
 //! There is no ring to look at: [`VnetPort::receive`] tries to read, one system call, and the worker waits on its
 //! epoll. The number of tries per turn depends on the results of the last turns: one while frames come singly, a
 //! few under load. Packets that do not fit into the pool stay in the kernel.
@@ -14,6 +16,7 @@
 //! Never here: a timer, a sleep, a decision about where a frame goes.
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
 
+pub mod carrier;
 pub mod chain;
 mod socket;
 mod tap;

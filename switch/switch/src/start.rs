@@ -43,7 +43,7 @@ const MAILBOX_LEN: u32 = 1024;
 /// hold, and a burst that waits to leave by it.
 ///
 /// (1,350 + 64) x 2 KiB = 2.8 MiB.
-const FRAMES_PER_CARRIER: u32 = twinpath_carrier::QUEUE_FRAMES + BURST_MAX as u32;
+const FRAMES_PER_CARRIER: u32 = twinpath_vnet::carrier::QUEUE_FRAMES + BURST_MAX as u32;
 
 /// Minimum number of frames in one worker's pool, so that ports can be added: 16 MiB. Super-frames that are flooded to
 /// many ports need more; copies that find no free frame are counted (`pool_empty`).

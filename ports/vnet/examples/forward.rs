@@ -1,7 +1,7 @@
 //! Measures passing frames on between two veth interfaces: frames a second, and CPU time per frame of the passing
 //! thread and of the sending one, for frames of 64 bytes and super-frames of 64 KiB.
 //!
-//! `cargo run --release -p twinpath-carrier --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
+//! `cargo run --release -p twinpath-vnet --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
 //! socket per interface with a system call for each frame ([`VnetPort`]), one queue for all ([`CarrierPort`]), alone and
 //! beside `IDLE` ports (default 10) that have no frames, and AF_XDP behind a program in the driver ([`XdpPort`]), which cannot
 //! carry super-frames. Each row is the median of five rounds, which alternate.
@@ -15,7 +15,6 @@ use std::time::Duration as Span;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_bpf::{Exclusive, Path, PortPrograms, Steering, TcAttach, Unserved, XdpMode};
-use twinpath_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
 use twinpath_claims::{Claim, Table};
 use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
@@ -23,6 +22,7 @@ use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{Namespace, affinity, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
 use twinpath_vnet::{SocketConfig, VnetPort, open_socket};
 use twinpath_wire::Mac;
 use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};

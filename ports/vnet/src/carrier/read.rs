@@ -3,14 +3,14 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::chain::{PACKET_LEN_MAX, Prepared};
 use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::insert_tag;
 use twinpath_port::{CarriedPorts, vnet_header};
 use twinpath_rings::packet::Slot;
-use twinpath_vnet::chain::{PACKET_LEN_MAX, Prepared};
 
-use crate::ahead::Ahead;
+use crate::carrier::ahead::Ahead;
 
 /// EtherType of an 802.1Q tag.
 const TAG: u16 = 0x8100;

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
-use twinpath_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities, spare};
 use twinpath_frame::{Burst, Frame, Mapping, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
 use twinpath_rings::pending::{Pending, STRIDE};
@@ -20,6 +19,7 @@ use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_rig::{ifindex, ip, quiet, run};
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities, spare};
 
 const MARK: u32 = 0x7477_6967;
 const QUEUE: PortId = PortId { port: PORTS_MAX as u16, queue: 0 };

@@ -59,6 +59,7 @@ mod spare;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
 use twinpath_frame::{BURST_MAX, Burst, CHUNK_SIZE, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
 use twinpath_packet::{OpenError, lost_frames};
@@ -68,14 +69,13 @@ use twinpath_port::{
 use twinpath_rings::packet::PacketRing;
 use twinpath_rings::pending::Pending;
 use twinpath_time::{Duration, Instant};
-use twinpath_vnet::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
 
-pub use crate::open::{CarrierConfig, spare};
-pub use crate::spare::SPARES_MAX;
+pub use crate::carrier::open::{CarrierConfig, spare};
+pub use crate::carrier::spare::SPARES_MAX;
 
-use crate::ahead::Ahead;
-use crate::read::{Reader, Taken, discard_queued};
-use crate::send::Sender;
+use crate::carrier::ahead::Ahead;
+use crate::carrier::read::{Reader, Taken, discard_queued};
+use crate::carrier::send::Sender;
 
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by at most one packet: four of the largest
 /// packets.

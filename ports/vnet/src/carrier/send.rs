@@ -13,8 +13,8 @@ use twinpath_port::fit::is_plain;
 use twinpath_port::{CarriedPort, CarriedPorts, PortCounters, vnet_header};
 use twinpath_sys::last_errno;
 
-use crate::open::BUFFER_BYTES;
-use crate::spare::{SPARES_MAX, Spares, queued};
+use crate::carrier::open::BUFFER_BYTES;
+use crate::carrier::spare::{SPARES_MAX, Spares, queued};
 
 /// Maximum number of frame parts that one system call passes. A frame with its header has two, a long chain up to
 /// 65.
