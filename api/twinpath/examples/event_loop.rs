@@ -12,7 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use twinpath::{Interest, Poll, UdpSocket};
-use twinpath_test_file_ring::FileRing;
+use twinpath_test_plain::FileRing;
 
 const UDP: u64 = 0;
 const LISTENER: u64 = 1;

@@ -4,10 +4,11 @@
 //! Every lab compares twinpath with these and with [`twinpath_socket_load`], so they were written first and reviewed,
 //! and change no more. They use nothing that needs privileges, and nothing of twinpath's own data path.
 //! `docs/measuring.md` says how each was tuned and what was tried and rejected. The product is not built with this
-//! crate.
+//! crate. [`FileRing`] is no peer: an example of the library reads files by it, beside its sockets.
 
 mod busy_poll;
 mod error;
+mod file_ring;
 mod forwarder;
 pub mod fragments;
 mod frame_source;
@@ -30,6 +31,7 @@ mod xdp_redirect;
 
 pub use busy_poll::BusyPollEcho;
 pub use error::PlainError;
+pub use file_ring::FileRing;
 pub use forwarder::{FORWARD_BURST_MAX, Forwarded, Forwarding, Shape, forward};
 pub use frame_source::{BATCH_MAX, FRAME_BYTES, Frame, Sending, Sent, bare_frame, send_frames};
 pub use paced_wake::{Pace, paced_wake};
