@@ -302,6 +302,11 @@ impl Connection {
         let delivered = change.segments();
         self.totals.delivered = self.totals.delivered.wrapping_add(delivered);
         self.take_probe_answer(now, segment.ack, change, shared);
+        if self.is(flag::PROBE_DUE) && delivered > 0 {
+            // The probe found no room to leave, and the answer that it asks for has come.
+            self.clear(flag::PROBE_DUE);
+            self.set(flag::REARM);
+        }
         let doubtful = change.duplicate
             || change.delivered.sacked > 0
             || change.dsack

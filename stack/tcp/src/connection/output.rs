@@ -121,13 +121,11 @@ impl Connection {
                 .window
                 .cwnd
                 .saturating_sub(self.flight.in_flight() - self.dupacks.min(self.flight.in_flight()));
-            // The last segment does not wait for the window (Linux's `tcp_cwnd_test`).
-            let is_last = fin && unsent <= u32::from(self.mss);
-            if room == 0 && !is_last {
+            if room == 0 {
                 limited = true;
                 break;
             }
-            let Some(len) = self.next_len(now, unsent, fin, room.max(1), shared) else {
+            let Some(len) = self.next_len(now, unsent, fin, room, shared) else {
                 by_receiver = self.is_blocked_by_receiver();
                 break;
             };
@@ -463,7 +461,6 @@ impl Connection {
             self.set(flag::REARM);
             return Ok(());
         }
-        shared.counters.probes += 1;
         let mss = u32::from(self.mss);
         let window = self.window_end().since(self.snd_nxt);
         let len = self.unsent().min(mss);
@@ -485,6 +482,7 @@ impl Connection {
             self.send_again(now, index, 1, shared, sink)?;
             self.set(flag::PROBE_IS_OLD);
         }
+        shared.counters.probes += 1;
         self.probe_end = Some(self.snd_nxt);
         // The retransmission time-out begins with the probe (RFC 8985 section 7.3).
         self.timer = Timer::None;

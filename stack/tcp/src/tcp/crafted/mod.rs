@@ -6,6 +6,7 @@ mod answering;
 mod hostile;
 mod opening;
 mod receiving;
+mod sending;
 
 use twinpath_wire::tcp::{self, Flags, Header, Timestamps, Writer};
 
@@ -330,8 +331,12 @@ impl Rig {
     }
 
     fn pass(&mut self, time: Duration) -> Vec<Said> {
+        self.pass_with(time, false)
+    }
+
+    fn pass_with(&mut self, time: Duration, is_full: bool) -> Vec<Said> {
         self.now += time;
-        let mut log = Log { iss: self.iss, ..Log::default() };
+        let mut log = Log { iss: self.iss, is_full, ..Log::default() };
         self.tcp.advance(self.now, 1_000_000, &mut log);
         log.said
     }

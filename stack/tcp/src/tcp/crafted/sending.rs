@@ -1,0 +1,43 @@
+//! What leaves, and what waits: the congestion window, probes.
+
+use super::*;
+
+/// Two segments may be in flight.
+fn narrow() -> Config {
+    Config { initial_window: 2, ..separate() }
+}
+
+#[test]
+fn the_last_segment_waits_for_the_congestion_window_as_others_do() {
+    let mut rig = Rig::new(narrow(), &SACK);
+    assert_eq!(rig.write(2500).len(), 2);
+    assert!(rig.end().is_empty());
+    let said = rig.say(1, 2001, WINDOW, &[]);
+    assert!(
+        said.len() == 1 && said[0].has(Flags::FIN) && (said[0].seq, said[0].len) == (2001, 500),
+        "{said:?}"
+    );
+    // A FIN alone waits, too.
+    let mut rig = Rig::new(narrow(), &SACK);
+    assert_eq!(rig.write(2000).len(), 2);
+    assert!(rig.end().is_empty());
+    let said = rig.say(1, 1001, WINDOW, &[]);
+    assert!(
+        said.len() == 1 && said[0].has(Flags::FIN) && (said[0].seq, said[0].len) == (2001, 0),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_probe_that_found_no_room_is_not_sent_once_its_answer_has_come() {
+    for sacks in [false, true] {
+        let mut rig = Rig::new(separate(), &SACK);
+        assert_eq!(rig.write(3000).len(), 3);
+        assert!(rig.pass_with(milliseconds(100), true).is_empty());
+        assert_eq!(rig.counters().probes, 0);
+        let said = if sacks { rig.sack(1, WINDOW, [2001, 3001]) } else { rig.say(1, 2001, WINDOW, &[]) };
+        // The last segment was not lost, and nothing else takes its place.
+        assert!(said.iter().all(|said| said.seq < 2001), "{said:?}");
+        assert_ne!(rig.tcp.next_deadline(), Instant::NEVER);
+    }
+}
