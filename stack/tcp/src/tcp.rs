@@ -391,9 +391,11 @@ impl Tcp {
         ConnectionId { index, generation: slot.generation }
     }
 
-    /// RFC 6528: a clock of 4 us, and a keyed hash of the ends.
+    /// RFC 6528: a clock, and a keyed hash of the ends. The clock ticks each 64 ns, as Linux's does
+    /// (`seq_scale`, net/core/secure_seq.c): the RFC's 4 us are too few numbers for the bytes of a fast connection, and
+    /// the peer would take the next one between the same ends for an old segment until its TIME_WAIT is over.
     fn first_number(&self, now: Instant, tuple: &Tuple) -> Seq {
-        let clock = (now.as_nanos() >> 12) as u32;
+        let clock = (now.as_nanos() >> 6) as u32;
         Seq((self.keyed(tuple, 1) as u32).wrapping_add(clock))
     }
 

@@ -5,6 +5,9 @@ use twinpath_time::{Duration, Instant};
 use super::{Connection, Ended, Network, Shared, State, Timer, flag};
 use crate::clock::after;
 
+/// No silent peer is given up earlier, unless the program wants it (R2 of RFC 9293 section 3.8.3).
+const SILENCE_MIN: Duration = Duration::from_secs(100);
+
 impl Connection {
     /// When [`Self::due`] is to be called.
     #[inline]
@@ -84,9 +87,10 @@ impl Connection {
     }
 
     /// Whether a peer that has closed its window before what is in flight has been silent for too long: one answer may
-    /// be lost between two of the longest time-outs (Linux's `tcp_rtx_probe0_timed_out`).
+    /// be lost between two of the longest time-outs (Linux's `tcp_rtx_probe0_timed_out`), and 100 s are the least before
+    /// a peer is given up (RFC 9293 section 3.8.3).
     fn is_given_up_on_window(&self, now: Instant, shared: &Shared) -> bool {
-        now.since(self.last_received) > shared.config.rto_max.saturating_mul(2)
+        now.since(self.last_received) > shared.config.rto_max.saturating_mul(2).max(SILENCE_MIN)
     }
 
     /// Whether the retries, or the program's time, are used up (RFC 9293 section 3.8.3, RFC 5482).

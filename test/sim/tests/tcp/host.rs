@@ -24,6 +24,11 @@ struct Said {
     acknowledged: Option<u32>,
     /// The first number of the peer that it speaks to.
     peer_first: Option<u32>,
+    /// How often it has answered an acknowledgement by a reset before there was a connection.
+    refused: u64,
+    /// The number of its last answer to a SYN of a connection before: a late copy opens one by half, which says so until
+    /// it is forgotten.
+    late: Option<u32>,
 }
 
 /// Both ends of the connections of a simulation, as the wire shows them: by who has said it.
@@ -33,6 +38,10 @@ pub(crate) struct Ledger {
     /// Segments with data or FIN that were sent a second time.
     pub(crate) repeated: u64,
     pub(crate) resets: u64,
+    /// SYNs that were sent a second time as the peer has the connection before in TIME_WAIT: its acknowledgement is
+    /// answered by a reset (RFC 9293 section 3.10.7.3), which it ignores (RFC 1337 section 3), and the SYN comes again
+    /// until that time is over.
+    pub(crate) waited: u64,
     /// Whether each segment is printed.
     traces: bool,
 }
@@ -58,6 +67,9 @@ impl Ledger {
         assert!(len <= usize::from(mtu), "a packet of {len} bytes, for an interface of {mtu}");
         if flags & Flags::RST != 0 {
             self.resets += 1;
+            if let Some(said) = self.said.get_mut(tuple).filter(|said| said.acknowledged.is_none()) {
+                said.refused += 1;
+            }
             return;
         }
         let peer = self.said.get(&reverse(tuple)).cloned();
@@ -69,6 +81,9 @@ impl Ledger {
         let Some(said) = self.said.get_mut(tuple) else { return };
         let peer = peer.unwrap_or_default();
         assert!(flags & Flags::ACK != 0, "every segment but the first has ACK");
+        if segment.payload.is_empty() && said.late == Some(header.sequence.wrapping_sub(1)) {
+            return;
+        }
         if *said.peer_first.get_or_insert(peer.first) != peer.first {
             // The peer has begun anew, and this end still speaks of the connection before.
             return;
@@ -119,6 +134,8 @@ impl Ledger {
                 edge: acks.then(|| ack.wrapping_add(view.window().into())),
                 acknowledged: acks.then_some(ack),
                 peer_first: acks.then(|| ack.wrapping_sub(1)),
+                refused: 0,
+                late: None,
             };
             self.said.insert(*tuple, said);
             return;
@@ -150,13 +167,19 @@ impl Ledger {
             if header.acknowledgement != peer.first.wrapping_add(1) {
                 // An answer to a SYN of the connection before.
                 assert!(before(header.acknowledgement, peer.first), "a SYN that was never sent");
+                if let Some(said) = self.said.get_mut(tuple) {
+                    said.late = Some(first);
+                }
                 return;
             }
             assert!(options.scale.is_none() || peer.scale.is_some(), "an option that was not offered");
             assert!(options.timestamps.is_none() || peer.timestamps, "an option that was not offered");
         }
-        let known = self.said.get(tuple).filter(|said| said.first == first);
-        if known.is_some() {
+        if let Some(known) = self.said.get_mut(tuple).filter(|said| said.first == first) {
+            if known.refused > 0 {
+                known.refused -= 1;
+                self.waited += 1;
+            }
             return;
         }
         let said = Said {
@@ -169,6 +192,8 @@ impl Ledger {
             edge: answers.then(|| header.acknowledgement.wrapping_add(header.window.into())),
             acknowledged: answers.then_some(header.acknowledgement),
             peer_first: answers.then(|| header.acknowledgement.wrapping_sub(1)),
+            refused: 0,
+            late: None,
         };
         self.said.insert(*tuple, said);
     }

@@ -28,13 +28,15 @@ fn traces() -> bool {
 
 #[test]
 fn engines_bring_every_byte_whatever_the_network_does() {
-    let mut failed = Vec::new();
+    let (mut failed, mut waited) = (Vec::new(), 0);
     for seed in seeds(5000) {
         let mut simulation = plan::plan(seed);
         if catch_unwind(AssertUnwindSafe(|| simulation.run())).is_err() {
             eprintln!("seed {seed} failed: {}", simulation.describe());
             failed.push(seed);
         }
+        waited += simulation.ledger.waited;
     }
+    eprintln!("SYNs that waited for a TIME_WAIT of the peer: {waited}");
     assert!(failed.is_empty(), "{} seeds fail, such as {:?}", failed.len(), &failed[..failed.len().min(20)]);
 }

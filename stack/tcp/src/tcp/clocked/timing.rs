@@ -157,6 +157,19 @@ fn a_peer_that_has_closed_its_window_and_is_silent_is_given_up() {
 }
 
 #[test]
+fn no_silent_peer_is_given_up_within_100_s_however_short_the_longest_time_out_is() {
+    let mut rig = Rig::sacking(Config { retries: 2, rto_max: S, ..without_probe() });
+    rig.write(1000);
+    rig.say(1, 1, 0, &[]);
+    let heard = rig.now;
+    while rig.ended().is_none() {
+        rig.fire();
+    }
+    let silent = rig.now.since(heard);
+    assert!(silent > 100 * S && silent <= 101 * S, "{silent:?}");
+}
+
+#[test]
 fn a_closed_window_before_what_is_in_flight_holds_no_connection_that_nobody_holds() {
     let mut rig = Rig::sacking(Config { orphan_retries: 2, ..without_probe() });
     rig.write(1000);

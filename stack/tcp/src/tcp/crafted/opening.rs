@@ -32,6 +32,21 @@ fn what_acknowledges_another_number_than_that_of_the_syn_is_answered_by_a_reset(
 }
 
 #[test]
+fn first_numbers_follow_a_clock_that_ticks_each_64_ns() {
+    let mut rig = Rig::listening(Config::default());
+    let mut first = || {
+        let id = rig.tcp.connect(rig.now, SERVER.into(), PEER.into(), Options::default()).expect("opens");
+        let number = rig.output()[0].seq;
+        rig.tcp.abort(rig.now, id);
+        rig.output();
+        rig.now += Duration::from_nanos(6400);
+        number
+    };
+    let numbers = [first(), first(), first()];
+    assert_eq!([1, 2].map(|index| numbers[index].wrapping_sub(numbers[index - 1])), [100, 100]);
+}
+
+#[test]
 fn a_reset_refuses_the_connection_only_if_it_acknowledges_the_syn() {
     let (mut rig, _) = connecting();
     assert!(rig.say_with(0, 1, Flags::RST, WINDOW, &[], &[]).is_empty());
