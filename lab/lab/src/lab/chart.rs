@@ -71,8 +71,6 @@ pub(crate) struct Line {
 pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Where a thin upward line from the point ends.
-    pub(crate) up_to: Option<f64>,
 }
 
 impl Line {
@@ -91,7 +89,7 @@ pub(crate) fn percentiles(histogram: &[(u64, u64)]) -> Vec<Point> {
     let steps = ((total as f64).log10() * f64::from(STEPS_PER_DECADE)).floor() as u32;
     let point = |step: u32| {
         let x = 10_f64.powf(f64::from(step) / f64::from(STEPS_PER_DECADE));
-        Some(Point { x, y: quantile_ns(histogram, 1.0 - 1.0 / x)? as f64 / 1000.0, up_to: None })
+        Some(Point { x, y: quantile_ns(histogram, 1.0 - 1.0 / x)? as f64 / 1000.0 })
     };
     (0..=steps).filter_map(point).collect()
 }
@@ -131,11 +129,6 @@ pub(crate) fn draw(across: &Axis, up: &Axis, lines: &[Line]) -> anyhow::Result<S
                 let style = line.colour.stroke_width(line.width);
                 chart.draw_series(LineSeries::new(line.points.iter().map(place), style)).map_err(drawing)?;
             }
-            let upward = line.points.iter().filter_map(|point| {
-                let (from, to) = (place(point), point.up_to?.max(y.0));
-                Some(PathElement::new([from, (from.0, to)], line.colour.mix(0.5).stroke_width(1)))
-            });
-            chart.draw_series(upward).map_err(drawing)?;
             let dots = line.points.iter().filter(|_| line.dot > 0).map(|point| {
                 let text = ("sans-serif", 14).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Bottom));
                 let number = line.number.map_or_else(String::new, |number| number.to_string());
@@ -264,25 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn each_series_is_a_line_with_its_points_on_axes_that_have_them_all() {
-        let point = |x, y, up_to| Point { x, y, up_to };
-        let dotted = |colour, points| Line { dot: 4, ..Line::new(colour, false, points) };
-        let lines = [
-            dotted(BLUE, vec![point(1.0, 300_000.0, None), point(64.0, 900_000.0, None)]),
-            dotted(RED, vec![point(1.0, 0.0, None), point(8.0, 400_000.0, Some(2e6))]),
-        ];
-        let tick = super::super::table::thousands;
-        let points = || lines.iter().flat_map(|line| &line.points);
-        let across = Axis::of(points().map(|point| point.x), 5.0, "frames per call", tick);
-        let up = Axis::of(points().map(|point| point.y), 5.0, "frames/s", tick);
-        let svg = draw(&across, &up, &lines).unwrap();
-        assert_eq!((svg.matches("<circle").count(), svg.matches("NaN").count()), (4, 0), "{svg}");
-        assert!(svg.contains("frames per call") && svg.contains("1,000,000"), "{svg}");
-    }
-
-    #[test]
     fn what_is_beaten_in_both_is_not_on_the_front() {
-        let point = |x, y| Point { x, y, up_to: None };
+        let point = |x, y| Point { x, y };
         // Sleeping; spinning; worse than both; as good as spinning at more CPU; in between.
         let points =
             [point(0.02, 80.0), point(0.9, 5.0), point(0.95, 81.0), point(1.0, 5.0), point(0.1, 7.0)];

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use plotters::style::RGBColor;
 
 use super::chart::{self, Axis, Line, Point};
-use super::model::{Group, LabReport, PlotSpec, Ratio, Row, RowSpec};
+use super::model::{Group, LabReport, Ratio, Row, RowSpec};
 use super::plot;
 use super::record::Record;
 use super::session::Lab;
@@ -56,9 +56,6 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record, shown: Show
     }
     for group in [Group::Wake, Group::Competing] {
         against_cpu(&mut page, lab, report, group)?;
-    }
-    for plot in lab.table.plots {
-        plotted(&mut page, plot, record)?;
     }
     for group in Group::ALL.iter().copied() {
         rows(&mut page, lab, report, record, group);
@@ -248,7 +245,7 @@ fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -
         let value = |name: &str| row.values.get(name).map(|summary| summary.median);
         let (Some(cpu), Some(y)) = (value("cpu_server"), value("mean_us")) else { continue };
         let is_ours = is_ours(row);
-        let point = Point { x: (cpu * 100.0).max(CPU_MIN), y, up_to: None };
+        let point = Point { x: (cpu * 100.0).max(CPU_MIN), y };
         let colour = colours.next(is_ours);
         points.push(point);
         let number = Some(points.len());
@@ -277,40 +274,6 @@ fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -
         group.title()
     );
     Figure { title: "Latency against CPU".to_owned(), svg, legend, caption }.write(page);
-    Ok(())
-}
-
-/// A plot that the lab asks for; nothing if none of its rows was measured.
-fn plotted(page: &mut String, plot: &PlotSpec, record: &Record) -> anyhow::Result<()> {
-    // Ends of an axis are so many times apart, at least.
-    const FACTOR_MIN: f64 = 5.0;
-    let number = |value: f64| if value >= 100.0 { table::thousands(value) } else { table::short(value) };
-    let (mut colours, mut lines, mut legend) = (Colours::new(), Vec::new(), Vec::new());
-    for series in &plot.series {
-        let colour = colours.next(series.ours);
-        let point = |row: &&str| {
-            let value = |name| record.median(row, name);
-            let (x, y) = (value(plot.across.value)?, value(plot.up.value)?);
-            Some(Point { x, y, up_to: plot.up_to.and_then(value) })
-        };
-        let points: Vec<_> = series.rows.iter().filter_map(point).collect();
-        if points.is_empty() {
-            continue;
-        }
-        let values: Vec<_> = points.iter().map(|point| number(point.y)).collect();
-        legend.push((colour, series.name.to_owned(), format!("{} {}", values.join(" · "), plot.unit)));
-        lines.push(Line { dot: 4, ..Line::new(colour, series.ours, points) });
-    }
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let tick = |value: f64| if value >= 1.0 { table::thousands(value) } else { table::short(value) };
-    let across = Axis::of(points().map(|point| point.x), FACTOR_MIN, plot.across.title, tick);
-    let ys = points().flat_map(|point| [point.y, point.up_to.unwrap_or(point.y)]);
-    let svg = chart::draw(&across, &Axis::of(ys, FACTOR_MIN, plot.up.title, tick), &lines)?;
-    let caption = format!("{} Both axes are logarithmic; thick lines are twinpath.", plot.caption);
-    Figure { title: plot.title.to_owned(), svg, legend, caption }.write(page);
     Ok(())
 }
 
@@ -399,14 +362,6 @@ mod tests {
     use crate::lab::model::Sample;
     use crate::lab::quick;
     use crate::lab::record;
-
-    #[test]
-    fn no_two_series_of_a_plot_have_one_colour() {
-        for plot in crate::lab::LABS.iter().flat_map(|lab| lab.table.plots) {
-            let ours = plot.series.iter().filter(|series| series.ours).count();
-            assert!(ours <= OURS.len() && plot.series.len() - ours <= KERNEL.len(), "{}", plot.title);
-        }
-    }
 
     /// A run with every row measured, except one that has a reason why not.
     fn made_up() -> (LabReport, Record) {

@@ -90,11 +90,8 @@ groups! {
     SwitchPaced "switch-paced": "The same, one request every 250 to 500 us",
     SwitchOneWay "switch-one-way": "One datagram every 250 to 500 us, from interface to interface beside a flood",
     SwitchBulk "switch-bulk": "Kernel TCP through a switch",
-    SwitchLoop "switch-loop": "Packet sockets, 10 ports, 1,000 changes of control a second",
     SwitchMemory "switch-memory": "Frames of 64 bytes between two memory ports, both directions together",
     SwitchTable "switch-table": "Look-ups in the MAC table",
-    SwitchBatch "switch-batch": "Frames of 64 bytes through a switch, by the source's frames per call",
-    SwitchLoad "switch-load": "Round trips through a switch at a rate: kernel UDP, 64 B",
     NullOne "null-one": "NULL over TCP, 1 in flight",
     NullMany "null-many": "NULL over TCP, 128 in flight on 1 connection",
     NullUdp "null-udp": "NULL over UDP",
@@ -123,37 +120,6 @@ groups! {
     Burden "burden": "Beside connections that are a burden",
     Instructions "instructions": "Instructions of the pure part",
     Other "other": "What the other paths reach",
-}
-
-/// A plot of the HTML report: values of rows against each other, a line per series.
-#[derive(Debug, Default)]
-pub(crate) struct PlotSpec {
-    pub(crate) title: &'static str,
-    pub(crate) across: AxisSpec,
-    pub(crate) up: AxisSpec,
-    /// The unit of the upward axis.
-    pub(crate) unit: &'static str,
-    /// A value on the upward axis to which each point has a thin line, such as a high percentile.
-    pub(crate) up_to: Option<&'static str>,
-    pub(crate) series: Vec<Series>,
-    pub(crate) caption: &'static str,
-}
-
-/// An axis: the value of the rows, and its title.
-#[derive(Debug, Default)]
-pub(crate) struct AxisSpec {
-    pub(crate) value: &'static str,
-    pub(crate) title: &'static str,
-}
-
-/// A line of a plot.
-#[derive(Debug)]
-pub(crate) struct Series {
-    pub(crate) name: &'static str,
-    /// Whether it is twinpath's.
-    pub(crate) ours: bool,
-    /// In the order of the points.
-    pub(crate) rows: &'static [&'static str],
 }
 
 /// A value of a row: the row's id, and the value's name.

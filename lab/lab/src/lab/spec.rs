@@ -1,4 +1,4 @@
-//! The table of a lab, `tables/NAME.txt`: its rows, its ratios, its summary and its plots. Pure.
+//! The table of a lab, `tables/NAME.txt`: its rows, its ratios and its summary. Pure.
 //!
 //! A line that begins with `#` is a comment. What the others may be:
 //!
@@ -13,8 +13,6 @@
 //! - A formula: `CELL`, `CELL - CELL`, `CELL / CELL + ...`. A cell is `ID.VALUE`. The divisor may be `best(VALUE).OTHER ID ...`:
 //!   OTHER of the row with the highest median of VALUE; `best(VALUE) ID ... / best(VALUE) ID ...` has the best on both sides.
 //! - `summary` begins lines `ID ... / CELL lower | TEXT`: the kernel's rows, twinpath's value.
-//! - `plot TITLE` begins a plot: `across VALUE | AXIS`, `up VALUE UP_TO | AXIS`, `unit UNIT`, `series ours ID ... | NAME`, and its
-//!   caption, indented.
 //! - `needs ID: ID ...`: rows that have to be measured before that one.
 //! - `take ID ...`: rows or ratios of lab `fallback`.
 
@@ -23,9 +21,7 @@ use std::sync::LazyLock;
 
 use anyhow::{Context, bail};
 
-use super::model::{
-    AxisSpec, Better, Cell, Compared, Formula, Group, How, Judged, PlotSpec, RatioSpec, RowSpec, Series,
-};
+use super::model::{Better, Cell, Compared, Formula, Group, How, Judged, RatioSpec, RowSpec};
 
 /// The lab that others take rows and ratios from.
 static FALLBACK: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("../../tables/fallback.txt")));
@@ -39,8 +35,6 @@ pub(crate) struct Table {
     /// In the order in which they are shown.
     pub(crate) rows: &'static [RowSpec],
     pub(crate) ratios: &'static [RatioSpec],
-    /// The plots of the report beside those of groups.
-    pub(crate) plots: &'static [PlotSpec],
     /// What a run without `--check` and `--only` shows instead of rows and targets; empty: it shows these.
     pub(crate) summary: &'static [Compared],
     /// Rows that need others measured before them.
@@ -61,7 +55,6 @@ impl Table {
         Ok(Self {
             rows: reader.rows.leak(),
             ratios: reader.ratios.leak(),
-            plots: reader.plots.leak(),
             summary: reader.summary.leak(),
             needs: reader.needs.leak(),
         })
@@ -90,7 +83,6 @@ enum Section {
     Rows(Group, &'static str),
     Ratios,
     Summary,
-    Plot,
 }
 
 #[derive(Default)]
@@ -101,7 +93,6 @@ struct Reader {
     rows: Vec<RowSpec>,
     ratios: Vec<RatioSpec>,
     summary: Vec<Compared>,
-    plots: Vec<PlotSpec>,
     needs: Vec<(&'static str, Ids)>,
 }
 
@@ -131,10 +122,6 @@ impl Reader {
             }
             "ratios" => self.section = Section::Ratios,
             "summary" => self.section = Section::Summary,
-            "plot" => {
-                self.section = Section::Plot;
-                self.plots.push(PlotSpec { title: rest, ..PlotSpec::default() });
-            }
             _ => self.entry(line)?,
         }
         Ok(())
@@ -147,7 +134,6 @@ impl Reader {
             Section::Rows(group, main) => self.rows.push(self.row(line, group, main)?),
             Section::Ratios => self.ratios.push(self.ratio(line)?),
             Section::Summary => self.summary.push(self.compared(line)?),
-            Section::Plot => self.plot(line)?,
         }
         Ok(())
     }
@@ -156,7 +142,6 @@ impl Reader {
     fn text(&mut self, text: &'static str) -> anyhow::Result<()> {
         match self.section {
             Section::Ratios => self.ratios.last_mut().context("a text of no ratio")?.what = text,
-            Section::Plot => self.plots.last_mut().context("a text of no plot")?.caption = text,
             _ => bail!("a text of nothing"),
         }
         Ok(())
@@ -287,26 +272,6 @@ impl Reader {
         let (twinpath, value) = cell(ours)?;
         Ok(Compared { what, kernel: self.ids(kernel)?, twinpath, value, better })
     }
-
-    fn plot(&mut self, line: &'static str) -> anyhow::Result<()> {
-        let (head, text) = line.split_once(" | ").unwrap_or((line, ""));
-        let (word, rest) = head.split_once(' ').context("a line of a plot has a value")?;
-        let rows = rest.strip_prefix("ours ");
-        let ids = if word == "series" { self.ids(rows.unwrap_or(rest))? } else { &[] };
-        let plot = self.plots.last_mut().context("no plot")?;
-        match word {
-            "across" => plot.across = AxisSpec { value: rest, title: text },
-            "unit" => plot.unit = rest,
-            "up" => {
-                let (value, up_to) =
-                    rest.split_once(' ').map_or((rest, None), |(value, to)| (value, Some(to)));
-                (plot.up, plot.up_to) = (AxisSpec { value, title: text }, up_to);
-            }
-            "series" => plot.series.push(Series { name: text, ours: rows.is_some(), rows: ids }),
-            _ => bail!("what is {word}?"),
-        }
-        Ok(())
-    }
 }
 
 fn cell(text: &'static str) -> anyhow::Result<Cell> {
@@ -333,8 +298,7 @@ mod tests {
                 named.chain(lab.table.ratios.iter().flat_map(|ratio| ratio.also).map(|also| also.0.0));
             let named =
                 named.chain(lab.table.needs.iter().flat_map(|(row, ids)| ids.iter().chain([row])).copied());
-            let series = lab.table.plots.iter().flat_map(|plot| &plot.series);
-            for id in named.chain(series.flat_map(|series| series.rows).copied()) {
+            for id in named {
                 assert!(ids.contains(id), "{}: {id}", lab.name);
             }
             assert!(lab.table.ratios.iter().all(|ratio| !ratio.what.is_empty()), "{}", lab.name);

@@ -242,14 +242,13 @@ pub(crate) async fn in_turns<K>(
     round: usize,
     contenders: &'static [Contender<K>],
     random: &mut Rng,
-    is_due: impl Fn(&str) -> bool,
     mut measure: impl AsyncFnMut(&'static Contender<K>, &[&'static str]) -> anyhow::Result<()>,
 ) {
     let mut contenders: Vec<_> = contenders.iter().collect();
     random.shuffle(&mut contenders);
     for contender in contenders {
         let is_hopeless = |row: &str| session.record.borrow().is_hopeless(row);
-        let rows = contender.rows(session.lab).filter(|row| session.wants(row) && is_due(row));
+        let rows = contender.rows(session.lab).filter(|row| session.wants(row));
         let rows: Vec<_> = rows.filter(|row| !is_hopeless(row)).collect();
         if rows.is_empty() {
             continue;

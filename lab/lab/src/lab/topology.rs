@@ -20,10 +20,6 @@ const RTA_DST: u16 = 1;
 const RTA_GATEWAY: u16 = 5;
 const RT_SCOPE_LINK: u8 = 253;
 const IFLA_VLAN_ID: u16 = 1;
-const IFLA_VXLAN_ID: u16 = 1;
-const IFLA_VXLAN_GROUP: u16 = 2;
-const IFLA_VXLAN_LOCAL: u16 = 4;
-const IFLA_VXLAN_PORT: u16 = 15;
 
 /// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
@@ -86,18 +82,6 @@ pub(crate) const TO_BEHIND: &str = "server1";
 /// Hosts at a switch. Their addresses are of one network.
 pub(crate) const HOSTS: [End; 2] = [End::new("host0", 2, 1), End::new("host1", 2, 2)];
 
-/// The network between two hosts that have a switch each.
-pub(crate) const UNDERLAY: [End; 2] = [End::new("under0", 4, 1), End::new("under1", 4, 2)];
-/// Its MTU: a tunnel over it has room for packets of 1,500 bytes.
-const UNDERLAY_MTU: u32 = 1600;
-/// The kernel's bridge and VXLAN interface, at each end of it.
-const BRIDGE: &str = "bridge0";
-const VXLAN: &str = "vxlan0";
-/// The number of the network in the tunnel.
-pub(crate) const VNI: u32 = 100;
-/// The port of the tunnel (RFC 7348, section 5).
-const VXLAN_PORT: u16 = 4789;
-
 /// The ports of the largest switch.
 static PORTS: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..PORTS_MAX).map(|at| format!("port{at}")).collect());
@@ -152,54 +136,6 @@ impl SwitchNetwork {
             wait_for_carrier(&network.switch, end.interface)?;
         }
         Ok(network)
-    }
-
-    /// Two switches, each with a host at its first port, and the [`UNDERLAY`] between them. Returns the second switch's
-    /// namespace; the first one's is that of the network.
-    pub(crate) fn apart() -> anyhow::Result<(Self, Namespace)> {
-        let (network, far) = (Self::build(1)?, Namespace::new()?);
-        for switch in [&network.switch, &far] {
-            switch.run(|| std::fs::write(NO_IPV6, "1"))?.context("cannot switch IPv6 off for a switch")?;
-        }
-        let port = End { interface: network.ports[0], mac: [0x02, 0x74, 0x70, 1, 1, 0], ..OWNED };
-        join(&far, port, &network.hosts[1], HOSTS[1])?;
-        inside(&far, |netlink| set_up_all(netlink, &["lo", port.interface]))?;
-        set_up_host(&network.hosts[1], HOSTS[1])?;
-        join(&network.switch, UNDERLAY[0], &far, UNDERLAY[1])?;
-        for (namespace, end) in [&network.switch, &far].into_iter().zip(UNDERLAY) {
-            inside(namespace, |netlink| {
-                let index = index_of(netlink, end.interface)?;
-                LinkChange::of(index).mtu(UNDERLAY_MTU).change(netlink)?;
-                add_address(netlink, index, (IpAddr::V4(end.ipv4), 24))?;
-                set_up_all(netlink, &[end.interface])
-            })?;
-        }
-        for (namespace, end) in [(&network.switch, UNDERLAY[0]), (&far, UNDERLAY[1]), (&far, port)] {
-            wait_for_carrier(namespace, end.interface)?;
-        }
-        Ok((network, far))
-    }
-
-    /// Joins both hosts by the kernel's own bridges and VXLAN interfaces; `far` is the second switch's namespace.
-    pub(crate) fn join_by_kernel(&self, far: &Namespace) -> anyhow::Result<()> {
-        let [one, other] = UNDERLAY.map(|end| end.ipv4);
-        for (namespace, local, remote) in [(&self.switch, one, other), (far, other, one)] {
-            inside(namespace, |netlink| {
-                let tunnel = Body::new([])
-                    .u32(IFLA_VXLAN_ID, VNI)
-                    .bytes(IFLA_VXLAN_LOCAL, local.octets())
-                    .bytes(IFLA_VXLAN_GROUP, remote.octets())
-                    .bytes(IFLA_VXLAN_PORT, VXLAN_PORT.to_be_bytes());
-                LinkChange::named(VXLAN).kind("vxlan", &tunnel).make(netlink)?;
-                LinkChange::named(BRIDGE).kind("bridge", &Body::new([])).make(netlink)?;
-                let bridge = index_of(netlink, BRIDGE)?;
-                for port in [VXLAN, self.ports[0]] {
-                    LinkChange::named(port).master(bridge).change(netlink)?;
-                }
-                set_up_all(netlink, &[VXLAN, BRIDGE])
-            })?;
-        }
-        Ok(())
     }
 
     /// Makes the hosts compute checksums themselves, for a switch that does not pass on that one is still to be computed.

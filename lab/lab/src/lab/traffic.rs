@@ -61,7 +61,9 @@ impl Traffic<'_> {
 
     /// For the time of a row. One request is under way at a time.
     pub(crate) async fn for_its_time(&self, options: &str) -> anyhow::Result<Sample> {
-        self.round_trips(&self.timed(&format!("--inflight 1 {options}"))).await
+        let time_s = self.time.as_secs_f64();
+        self.round_trips(&words(&format!("--duration {time_s:.3} --warmup 0.05 --inflight 1 {options}")))
+            .await
     }
 
     /// The same with a server for it, which answers one client.
@@ -70,17 +72,6 @@ impl Traffic<'_> {
         let measured = self.for_its_time("").await;
         self.session.launcher.stop(server).await?;
         measured
-    }
-
-    /// For the time of a row, at a mean rate per second, with gaps as of independent clients. Requests do not wait for
-    /// replies.
-    pub(crate) async fn at_rate(&self, rate: f64, seed: u64) -> anyhow::Result<Sample> {
-        let options = format!("--rate {rate} --arrivals poisson --arrivals-seed {seed}");
-        self.round_trips(&self.timed(&options)).await
-    }
-
-    fn timed(&self, options: &str) -> Vec<String> {
-        words(&format!("--duration {:.3} --warmup 0.05 {options}", self.time.as_secs_f64()))
     }
 
     /// Round trips from the first host to [`Self::echo_server`].

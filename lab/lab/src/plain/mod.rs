@@ -8,8 +8,6 @@ mod busy;
 #[cfg(feature = "all")]
 mod discard;
 #[cfg(feature = "all")]
-pub(crate) mod forward;
-#[cfg(feature = "all")]
 mod hold;
 #[cfg(feature = "all")]
 pub(crate) mod l2_lookup;

@@ -15,9 +15,8 @@ use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;
 
 use super::{
-    Method, Server, busy, discard, echo_counts, forward, hold, l2_lookup, memory_ports, mirror, nfs, numbers,
-    offer, openflow, pipeline, program, reflect, seconds, serve, socket, switch, tap, two_cpus, udp_server,
-    wait_of,
+    Method, Server, busy, discard, echo_counts, hold, l2_lookup, memory_ports, mirror, nfs, numbers, offer,
+    openflow, pipeline, program, reflect, seconds, serve, socket, switch, tap, two_cpus, udp_server, wait_of,
 };
 
 #[derive(Subcommand)]
@@ -81,8 +80,6 @@ pub(super) enum Peer {
     SwitchPorts(switch::PortsArgs),
     /// Look addresses up in the MAC table of twinpath's switch
     L2Lookup(l2_lookup::Args),
-    /// Forward frames between interfaces over packet sockets, with control's work in the same loop or not
-    Forward(forward::Args),
     /// Be an OpenFlow controller
     Openflow(openflow::Args),
     /// Take what an OpenFlow controller says, and do nothing
@@ -151,7 +148,6 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
         Peer::ShmReflect(args) => reflect::shm(&args)?,
         Peer::Switch(args) => return switch::run(&args),
         Peer::L2Lookup(args) => l2_lookup::run(&args)?,
-        Peer::Forward(args) => forward::run(&args)?,
         Peer::Openflow(args) => openflow::run(&args)?,
         Peer::OpenflowDiscard(args) => discard::run(&args)?,
         Peer::Pipeline(args) => pipeline::run(&args)?,

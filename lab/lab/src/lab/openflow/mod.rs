@@ -39,7 +39,7 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         let measure = async |contender: &'static Contender<Option<Kind>>, rows: &[&'static str]| {
             bench.rows(contender, rows).await
         };
-        switches::in_turns(session, round, CONTENDERS, &mut random, |_| true, measure).await;
+        switches::in_turns(session, round, CONTENDERS, &mut random, measure).await;
     };
     Ok(session.in_rounds(rounds, Duration::MAX, in_round).await)
 }

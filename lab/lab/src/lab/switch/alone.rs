@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::measure::{Bench, KILL9, number};
-use super::memory::BURST;
-use crate::lab::instructions::{NOTE, counted};
+use super::measure::{Bench, KILL9};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::traffic::SLACK;
@@ -19,14 +17,10 @@ impl Bench<'_> {
     pub(super) async fn alone(&self, row: &str) -> anyhow::Result<Sample> {
         match row {
             "l2-lookup" => self.l2_lookup().await,
-            "memory-twinpath" | "memory-twinpath-1" | "memory-twinpath-8" => {
-                self.memory_twinpath(number(row).unwrap_or(BURST)).await
-            }
+            "memory-twinpath" => self.memory_twinpath().await,
             "memory-testpmd" => self.memory_testpmd().await,
-            "loop-1" | "threads-1" | "loop-64" | "threads-64" => self.forwarder(row).await,
-            "vxlan-bulk-kernel" | "vxlan-rtt-kernel" => self.vxlan_by_kernel(row).await,
-            "vxlan-bulk-twinpath" | "vxlan-rtt-twinpath" => self.vxlan_by_twinpath(row).await,
-            "flood-base" | "flood-limited" | "flood-unlimited" => self.flooded(row).await,
+            "flood-base" => self.flooded(false).await,
+            "flood-limited" => self.flooded(true).await,
             KILL9 => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }
@@ -39,9 +33,8 @@ impl Bench<'_> {
         let finished =
             launcher.client(Side::Server, &words(&args), self.time + SLACK + LEARNING, None).await?;
         let found: LookedUp = finished.json("plain l2-lookup")?;
-        let mut sample = Sample { notes: vec![NOTE.to_owned()], ..Sample::default() };
+        let mut sample = Sample::default();
         sample.values.insert("lookups_per_s", found.lookups_per_s);
-        sample.values.insert("instructions_per_lookup", counted("l2-lookup")?);
         sample.values.insert("table_mib", found.table_mib);
         sample.values.insert("huge_mib", found.huge_mib);
         Ok(sample)

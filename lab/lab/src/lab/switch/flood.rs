@@ -30,15 +30,14 @@ const FROM: &str = "02:74:70:05:00:01";
 const TO_NOBODY: &str = "02:74:70:05:00:02";
 
 impl Bench<'_> {
-    pub(super) async fn flooded(&self, row: &str) -> anyhow::Result<Sample> {
+    /// `is_port`: whether the source is at a port, with a storm limit.
+    pub(super) async fn flooded(&self, is_port: bool) -> anyhow::Result<Sample> {
         let network = SwitchNetwork::build(PORTS)?;
         let flooding = network.ports[PORTS - 1];
         let limited = format!("{flooding},unknown_limit={LIMIT}");
         let mut ports = network.ports[..PORTS - 1].to_vec();
-        match row {
-            "flood-limited" => ports.push(&limited),
-            "flood-unlimited" => ports.push(flooding),
-            _ => {}
+        if is_port {
+            ports.push(&limited);
         }
         let instance = self.twinpath(&network, &ports, "--mode adaptive --offload off").await?;
         let measured = self.beside_flood(&network, instance.pid(), flooding).await;

@@ -9,10 +9,9 @@ use twinpath_observe::report::SwitchPort;
 use twinpath_sys::child;
 use twinpath_test_plain::Pace;
 
-use super::LAB;
 use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, watched};
-use crate::lab::model::{Group, Sample};
+use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
@@ -25,13 +24,12 @@ use crate::plain::switch::Sent;
 const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
 const JITTER: f64 = 0.03;
 /// Ports of an idle switch.
-pub(super) const IDLE_PORTS: usize = 10;
+const IDLE_PORTS: usize = 10;
 /// Until an idle switch has calmed down after its start.
 const IDLE_SETTLE: Duration = Duration::from_millis(1500);
-/// Frames per system call of the source, where a row does not name it.
-pub(super) const BATCH: usize = 64;
-/// Frames that a source sends at once, and those that come through in a second.
-pub(super) const BATCH_VALUE: &str = "batch";
+/// Frames per system call of the source.
+const BATCH: usize = 64;
+/// Frames that come through in a second.
 pub(super) const FRAMES: &str = "frames_per_s";
 /// The row that is measured in the first round alone.
 pub(super) const KILL9: &str = "kill9-bridge";
@@ -53,9 +51,7 @@ pub(super) static CONTENDERS: &[Contender<Kind>] = &[
     Contender { name: "bridge", kind: Kind::Plain("bridge") },
     Contender { name: "ovs-netdev", kind: Kind::Plain("ovs-netdev") },
     Contender { name: "ovs-afxdp", kind: Kind::Plain("ovs-afxdp") },
-    Contender { name: "testpmd-packet", kind: Kind::Plain("testpmd-packet") },
     Contender { name: "testpmd-afxdp", kind: Kind::Plain("testpmd-afxdp") },
-    Contender { name: "xdp-redirect", kind: Kind::Plain("xdp-redirect") },
     // As it is by default: the kernel forwards between learned addresses.
     Contender { name: "twinpath", kind: Kind::Twinpath("--mode adaptive", "") },
     // The same, and a thread of the kernel takes the frames of each port.
@@ -65,15 +61,9 @@ pub(super) static CONTENDERS: &[Contender<Kind>] = &[
     Contender { name: "interrupt", kind: Kind::Twinpath("--mode interrupt --offload off", "") },
     Contender { name: "ports-10", kind: Kind::Ports(10) },
     Contender { name: "ports-1000", kind: Kind::Ports(1000) },
-    Contender { name: "ovs-idle", kind: Kind::Plain("ovs-netdev") },
     Contender { name: "alone", kind: Kind::Alone },
     Contender { name: "idle", kind: Kind::Twinpath("--mode adaptive", "") },
 ];
-
-/// Whether a row is measured for a plot alone.
-pub(super) fn is_for_a_plot(id: &str) -> bool {
-    LAB.table.row(id).is_some_and(|row| matches!(row.group, Group::SwitchBatch | Group::SwitchLoad))
-}
 
 /// One round.
 pub(super) struct Bench<'a> {
@@ -180,13 +170,7 @@ impl<'a> Bench<'a> {
         let measured = async {
             if row.starts_with("rate-") || row.starts_with("ports-") {
                 traffic.probe().await?;
-                // The number of a row of ports is theirs.
-                let batch = number(row).filter(|_| is_for_a_plot(row)).unwrap_or(BATCH);
-                return self.rate(network, running.pid, batch).await;
-            }
-            if row.starts_with("load-") {
-                let thousands = number(row).with_context(|| format!("{row} has no rate"))?;
-                return traffic.at_rate(thousands as f64 * 1e3, self.seed).await;
+                return self.rate(network, running.pid).await;
             }
             let options = if row.starts_with("paced-") { self.pace() } else { String::new() };
             traffic.for_its_time(&options).await
@@ -214,13 +198,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
-    pub(super) async fn rate(
-        &self,
-        network: &SwitchNetwork,
-        switch: Option<u32>,
-        batch: usize,
-    ) -> anyhow::Result<Sample> {
-        let options = format!("--batch {batch} --duration {:.3}", self.time.as_secs_f64());
+    async fn rate(&self, network: &SwitchNetwork, switch: Option<u32>) -> anyhow::Result<Sample> {
+        let options = format!("--batch {BATCH} --duration {:.3}", self.time.as_secs_f64());
         let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let used = || switch.map(child::cpu_time).transpose();
@@ -233,7 +212,6 @@ impl<'a> Bench<'a> {
         ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
         let mut sample = Sample::default();
         sample.values.insert(FRAMES, frames / sent.duration_s);
-        sample.values.insert(BATCH_VALUE, batch as f64);
         sample.values.insert("offered_per_s", sent.frames as f64 / sent.duration_s);
         if let (Some(before), Some(after)) = (used_before, used_after) {
             sample
@@ -261,15 +239,11 @@ async fn kernel_share(instance: &Instance) -> anyhow::Result<f64> {
     Ok(sum(|port| port.kernel_in) / sum(|port| port.frames_in).max(1.0))
 }
 
-/// The number at the end of a row's id: frames at once, or thousands of requests per second.
-pub(super) fn number(row: &str) -> Option<usize> {
-    row.rsplit('-').next()?.trim_end_matches('k').parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::LAB;
     use super::*;
 
     #[test]

@@ -3,15 +3,15 @@
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::measure::{BATCH_VALUE, Bench, FRAMES};
+use super::measure::{Bench, FRAMES};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::switches::directory;
 use crate::lab::topology::SwitchNetwork;
 use crate::lab::traffic::SLACK;
 
-/// Frames that the source sends at once, where a row does not name it: as many as testpmd.
-pub(super) const BURST: usize = 32;
+/// Frames that the source sends at once: as many as testpmd.
+const BURST: usize = 32;
 
 /// What both sources print.
 #[derive(Deserialize)]
@@ -21,12 +21,12 @@ struct Moved {
 
 impl Bench<'_> {
     /// Two memory ports of twinpath's switch.
-    pub(super) async fn memory_twinpath(&self, batch: usize) -> anyhow::Result<Sample> {
+    pub(super) async fn memory_twinpath(&self) -> anyhow::Result<Sample> {
         let network = SwitchNetwork::build(0)?;
         let instance = self.twinpath(&network, &["memory:one", "memory:other"], "--mode adaptive").await?;
         let folder = self.session.run_dir.path().join("ports");
         let mut args = words(&format!(
-            "plain memory-ports --cpu {} --duration {:.3} --batch {batch} --sockets",
+            "plain memory-ports --cpu {} --duration {:.3} --batch {BURST} --sockets",
             self.session.cpus[0],
             self.time.as_secs_f64()
         ));
@@ -35,9 +35,7 @@ impl Bench<'_> {
         );
         let moved = self.moved(&network, &args, instance.pid()).await;
         instance.stop(&self.session.launcher).await?;
-        let mut moved = moved?;
-        moved.values.insert(BATCH_VALUE, batch as f64);
-        Ok(moved)
+        moved
     }
 
     /// Two memif ports of testpmd, which passes frames on without looking at them.

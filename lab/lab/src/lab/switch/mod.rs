@@ -7,17 +7,15 @@
 mod alone;
 mod flood;
 mod kills;
-mod loops;
 mod measure;
 mod memory;
-mod vxlan;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::measure::{Bench, CONTENDERS, Kind, is_for_a_plot};
+use self::measure::{Bench, CONTENDERS, Kind};
 use crate::lab::session::{InGuest, Lab, Session};
 use crate::lab::spec::Table;
 use crate::lab::switches::{self, Contender};
@@ -26,8 +24,6 @@ use crate::lab::switches::{self, Contender};
 const CHECK_PAIRS: usize = 6;
 /// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
 const PORTS_ROUNDS: usize = 3;
-/// Points of plots that no ratio needs are measured in so many rounds.
-const PLOT_ROUNDS: usize = 3;
 /// Most pairs otherwise, and until when a round may begin.
 const QUICK_PAIRS: usize = 5;
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
@@ -55,11 +51,10 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
         let (time, idle_time) = session.either((CHECK_TIME, CHECK_IDLE), (QUICK_TIME, QUICK_IDLE));
         let bench = Bench::new(session, round, time, idle_time, &mut random);
-        let is_due = |row: &str| round < PLOT_ROUNDS || !is_for_a_plot(row);
         let measure = async |contender: &'static Contender<Kind>, rows: &[&'static str]| {
             bench.rows(contender, rows).await
         };
-        switches::in_turns(session, round, CONTENDERS, &mut random, is_due, measure).await;
+        switches::in_turns(session, round, CONTENDERS, &mut random, measure).await;
     };
     Ok(session.in_rounds(rounds, QUICK_BUDGET, in_round).await)
 }

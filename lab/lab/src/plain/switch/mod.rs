@@ -34,9 +34,7 @@ pub(crate) enum Kind {
     OvsNetdev,
     /// The same, ports over AF_XDP
     OvsAfxdp,
-    /// testpmd, which passes frames between two ports, over packet sockets
-    TestpmdPacket,
-    /// The same over AF_XDP
+    /// testpmd, which passes frames between two ports, over AF_XDP
     TestpmdAfxdp,
     /// The same over memif, without --ports: to a process that connects to memif.sock in --directory
     TestpmdMemif,
@@ -144,10 +142,9 @@ async fn start(args: &Args) -> anyhow::Result<Running> {
         Kind::Bridge => bridge::start(&args.ports),
         Kind::OvsNetdev => ovs::start(args, None, &directory).await,
         Kind::OvsAfxdp => ovs::start(args, Some("afxdp"), &directory).await,
-        Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,
         Kind::XdpRedirect => redirect(&args.ports),
         Kind::TestpmdMemif => testpmd::start_memif(&directory, args.cpu).await,
-        Kind::TestpmdAfxdp => testpmd::start(&args.ports, "net_af_xdp", &directory, args.cpu).await,
+        Kind::TestpmdAfxdp => testpmd::start(&args.ports, &directory, args.cpu).await,
     }
 }
 

@@ -15,7 +15,8 @@ const LIBRARIES: &str = "so.23";
 /// MiB of its memory, without huge pages.
 const MEMORY_MIB: &str = "256";
 
-/// What joins it to another process by shared memory.
+/// What joins it to an interface, and to another process by shared memory.
+const AF_XDP: &str = "net_af_xdp";
 const MEMIF: &str = "net_memif";
 /// The socket of memif, in the directory of the switch.
 pub(super) const MEMIF_SOCKET: &str = "memif.sock";
@@ -24,15 +25,10 @@ const CONNECTING: Duration = Duration::from_secs(1);
 /// Bursts of 32 frames that go round between two processes: as many as the rings of memif hold.
 const BURSTS_ROUND: u32 = 16;
 
-/// `driver`: `net_af_packet` or `net_af_xdp`. Frames are passed by a thread on `cpu`, which polls; another thread sleeps.
-pub(super) async fn start(
-    ports: &[String],
-    driver: &str,
-    directory: &Path,
-    cpu: usize,
-) -> anyhow::Result<Running> {
+/// Frames are passed by a thread on `cpu`, which polls; another thread sleeps.
+pub(super) async fn start(ports: &[String], directory: &Path, cpu: usize) -> anyhow::Result<Running> {
     let ports = ports.iter().map(|port| format!("iface={port}")).collect::<Vec<_>>();
-    let mut testpmd = command(driver, &ports, directory, cpu)?;
+    let mut testpmd = command(AF_XDP, &ports, directory, cpu)?;
     testpmd.args(["--forward-mode=io", "--auto-start"]);
     let log = directory.join("testpmd.out");
     let mut process = programs::spawn(testpmd, &log)?;
