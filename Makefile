@@ -196,9 +196,8 @@ LAB_UNPACKED_switch := $(OVS_UNPACKED) \
 	ip-frag kvargs latencystats mbuf mempool mempool-dpaa mempool-ring meter metrics net net-af-packet net-af-xdp net-bnxt \
 	net-bond net-dpaa net-ice net-ixgbe net-memif net-mlx5- pcapng pci pdump rcu reorder ring sched security telemetry timer))
 
-# The same directory serves these labs, so it holds the same packages.
+# The same directory serves this lab, so it holds the same packages.
 LAB_UNPACKED_openflow := $(LAB_UNPACKED_switch)
-LAB_UNPACKED_stall := $(LAB_UNPACKED_switch)
 
 # What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
 GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
@@ -262,8 +261,6 @@ SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-li
 # The programs of `lab sockets` are of that suite.
 LAB_PEERS_sockets := conformance/programs/packages
 LAB_UNPACKED_sockets = $(SUITE_UNPACKED_programs)
-LAB_PEERS_rpc := $(LAB_PEERS_sockets)
-LAB_UNPACKED_rpc = $(LAB_UNPACKED_sockets)
 LAB_PEERS_reflex := $(LAB_PEERS_sockets)
 LAB_UNPACKED_reflex = $(LAB_UNPACKED_sockets)
 LAB_PEERS_adopt := $(LAB_PEERS_sockets)

@@ -23,8 +23,6 @@ mod guest;
 mod html;
 mod instance;
 #[cfg(feature = "all")]
-mod instructions;
-#[cfg(feature = "all")]
 mod kni;
 #[cfg(feature = "all")]
 mod ledger;

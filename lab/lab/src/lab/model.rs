@@ -96,9 +96,7 @@ groups! {
     NullMany "null-many": "NULL over TCP, 128 in flight on 1 connection",
     NullUdp "null-udp": "NULL over UDP",
     Getattr "getattr": "GETATTR over TCP",
-    Stream "stream": "Streams in one direction: what arrives",
     Wake "wake": "One packet every 250 to 500 us",
-    Caps "caps": "One packet every 250 to 500 us, deep idle states forbidden",
     Paces "paces": "Other paces",
     Competing "competing": "One packet every 250 to 500 us, beside a process that wants the CPU",
     Switching "switching": "Modes switched under load",
@@ -110,7 +108,6 @@ groups! {
     Tick "tick": "Near a multiple of 1/HZ",
     Rtt "rtt": "Round trips: UDP echo, 64 B",
     Frames "frames": "Round trips: reflected frames, 64 B",
-    FramesLoaded "frames-loaded": "The same, beside kernel traffic on the interface",
     Rate "rate": "Rate: UDP echo, 64 in flight",
     Paced "paced": "UDP echo, 3,000 requests per second at random times",
     Cpu "cpu": "CPU at the same offered rate",
@@ -118,7 +115,6 @@ groups! {
     Trouble "trouble": "A kill under load, and datagrams in pieces",
     Idle "idle": "Nothing to do",
     Burden "burden": "Beside connections that are a burden",
-    Instructions "instructions": "Instructions of the pure part",
     Other "other": "What the other paths reach",
 }
 

@@ -34,16 +34,16 @@ pub(crate) enum Kind {
     XdpRedirect,
 }
 
-/// What differs from a switch as `lab openflow` has it.
+/// What differs from a switch of ours as `lab openflow` has it.
 #[derive(Debug, Default)]
 pub(crate) struct Setting<'a> {
-    /// The name of a switch of ours; `None`: `lab`.
+    /// Its name; `None`: `lab`.
     pub(crate) name: Option<&'a str>,
     /// Its ports; `None`: all of the network.
     pub(crate) ports: Option<&'a [&'static str]>,
     /// A controller that it connects to.
     pub(crate) controller: Option<&'a str>,
-    /// Where twinpath's log goes.
+    /// Where its log goes.
     pub(crate) log: Option<OwnedFd>,
 }
 
@@ -57,8 +57,6 @@ pub(crate) struct Running {
     pub(crate) note: Option<String>,
     /// Whether controllers set its flows.
     pub(crate) has_flows: bool,
-    /// Its files.
-    pub(crate) directory: PathBuf,
 }
 
 enum Process {
@@ -87,7 +85,7 @@ impl Kind {
                 return self.start_twinpath(session, network, setting).await;
             }
         };
-        let running = start_plain(session, network, kind, &setting).await?;
+        let running = start_plain(session, network, kind).await?;
         let has_process = running.pid.is_some();
         ensure!(has_process == running.has_flows, "`plain switch {kind}` names the wrong process");
         Ok(running)
@@ -109,17 +107,11 @@ impl Kind {
         let mut options = words(&format!("--offload {offload} --on-exit {on_exit}"));
         options.extend(["--listen".to_owned(), format!("unix:{}", socket.display())]);
         options.extend(["--socket".to_owned(), directory.join("commands").display().to_string()]);
-        options.extend(setting.controller());
+        options
+            .extend(setting.controller.into_iter().flat_map(|to| ["--controller".to_owned(), to.to_owned()]));
         let name = setting.name.unwrap_or("lab");
         let instance = twinpath(session, &network.switch, name, &ports, &options, setting.log).await?;
-        Ok(Running { socket, has_flows: true, directory, ..Running::of_twinpath(instance) })
-    }
-}
-
-impl Setting<'_> {
-    /// The option for the controller that it connects to.
-    fn controller(&self) -> impl Iterator<Item = String> {
-        self.controller.into_iter().flat_map(|to| ["--controller".to_owned(), to.to_owned()])
+        Ok(Running { socket, has_flows: true, ..Running::of_twinpath(instance) })
     }
 }
 
@@ -130,13 +122,12 @@ pub(crate) fn directory(session: &Session, kind: &str) -> anyhow::Result<PathBuf
     Ok(directory)
 }
 
-/// `plain switch` with the network's ports, of this kind and with these options: on the second CPU, and Open vSwitch, some of
+/// `plain switch` with the network's ports, of this kind and with its options: on the second CPU, and Open vSwitch, some of
 /// whose threads poll, on both.
 pub(crate) async fn start_plain(
     session: &Session,
     network: &SwitchNetwork,
     kind: &str,
-    setting: &Setting<'_>,
 ) -> anyhow::Result<Running> {
     let has_flows = kind.contains("--openflow");
     if kind != "bridge" {
@@ -144,17 +135,16 @@ pub(crate) async fn start_plain(
         network.whole_checksums()?;
     }
     let directory = directory(session, "switch")?;
-    let ports = setting.ports.unwrap_or(&network.ports).join(",");
+    let ports = network.ports.join(",");
     let mut args =
         words(&format!("plain switch {kind} --ports {ports} --cpu {} --directory", session.cpus[1]));
     args.push(directory.display().to_string());
-    args.extend(setting.controller());
     let cpus = if has_flows { &session.cpus[..] } else { &session.cpus[1..] };
     let server = session.launcher.server(Side::At(&network.switch, cpus), &args).await?;
     let pid = server.process("switch_pid");
     let note = server.ready["what"].as_str().map(str::to_owned);
     let socket = directory.join("br0.mgmt");
-    Ok(Running { process: Process::Plain(server), pid, socket, note, has_flows, directory })
+    Ok(Running { process: Process::Plain(server), pid, socket, note, has_flows })
 }
 
 /// twinpath's switch in that namespace, on both CPUs, its worker on the second.
@@ -176,8 +166,8 @@ impl Running {
     /// One of twinpath's without controllers.
     pub(crate) fn of_twinpath(instance: Instance) -> Self {
         let pid = Some(instance.pid());
-        let (socket, directory) = Default::default();
-        Self { process: Process::Twinpath(instance), pid, socket, note: None, has_flows: false, directory }
+        let socket = PathBuf::new();
+        Self { process: Process::Twinpath(instance), pid, socket, note: None, has_flows: false }
     }
 
     /// The arguments of a controller. The switch's socket is in the file system, so that its namespace does not matter.

@@ -76,8 +76,6 @@ pub(super) enum Peer {
     NfsLs(nfs::ListArgs),
     /// Run another switch: the kernel's bridge, Open vSwitch or testpmd
     Switch(switch::Args),
-    /// Add ports to an Open vSwitch that runs and remove them, over and over
-    SwitchPorts(switch::PortsArgs),
     /// Look addresses up in the MAC table of twinpath's switch
     L2Lookup(l2_lookup::Args),
     /// Be an OpenFlow controller
@@ -153,7 +151,6 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
         Peer::Pipeline(args) => pipeline::run(&args)?,
         Peer::MemifSource(args) => switch::memif_source(&args)?,
         Peer::MemoryPorts(args) => memory_ports::run(&args)?,
-        Peer::SwitchPorts(args) => switch::change_ports(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,
         Peer::XdpSink(args) => switch::sink(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),

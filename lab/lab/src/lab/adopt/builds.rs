@@ -1,10 +1,10 @@
-//! Builds of projects on the library, with nothing built before.
+//! The build of a project on the library, with nothing built before.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use tokio::process::Command;
 
 use crate::lab::model::Sample;
@@ -13,33 +13,21 @@ use crate::lab::session::Session;
 /// A build takes a minute or two on two CPUs.
 const DEADLINE: Duration = Duration::from_secs(900);
 const LIBRARY: &str = "api/twinpath";
-const EXAMPLE: &str = "docs/examples/service";
 const MIB: f64 = 1_048_576.0;
 
-/// Builds a project of its own, outside of the workspace, as a user of the library has one.
-pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Sample> {
+/// Builds a project of its own with an empty `main`, outside of the workspace, as a user of the library has one.
+pub(super) async fn empty(session: &Session) -> anyhow::Result<Sample> {
     let checkout = checkout()?;
-    let (source, profile, folder) = match row {
-        "build-empty" => ("fn main() {}\n".to_owned(), None, "debug"),
-        "build-service" => {
-            let file = checkout.join(EXAMPLE).join("src/main.rs");
-            let source =
-                std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            (source, Some("--release"), "release")
-        }
-        _ => bail!("no such row: {row}"),
-    };
     let project =
         tempfile::tempdir_in(session.run_dir.path()).context("cannot create a folder for a project")?;
-    write_project(&checkout, project.path(), &source)?;
+    write_project(&checkout, project.path())?;
     // Fetched before the clock runs: what that takes is the network's.
     cargo(project.path(), &["fetch"]).await?;
     let begun = Instant::now();
-    let said =
-        cargo(project.path(), &[&["build", "--offline", "--jobs", "2"], profile.as_slice()].concat()).await?;
+    let said = cargo(project.path(), &["build", "--offline", "--jobs", "2"]).await?;
     let wall_s = begun.elapsed().as_secs_f64();
     let crates = said.lines().filter(|line| line.trim_start().starts_with("Compiling ")).count();
-    let binary = project.path().join("target").join(folder).join("adopted");
+    let binary = project.path().join("target/debug/adopted");
     let size =
         binary.metadata().with_context(|| format!("there is no {}", binary.display()))?.len() as f64 / MIB;
     let values = [("wall_s", wall_s), ("crates", crates as f64), ("binary_mib", size)].into();
@@ -55,7 +43,7 @@ fn checkout() -> anyhow::Result<PathBuf> {
     Ok(found.context("builds are measured in a checkout of twinpath: run the lab there")?.to_owned())
 }
 
-fn write_project(checkout: &Path, project: &Path, source: &str) -> anyhow::Result<()> {
+fn write_project(checkout: &Path, project: &Path) -> anyhow::Result<()> {
     let manifest = format!(
         "[package]\nname = \"adopted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
          [dependencies]\ntwinpath = {{ path = {:?} }}\n\n[workspace]\n",
@@ -63,7 +51,7 @@ fn write_project(checkout: &Path, project: &Path, source: &str) -> anyhow::Resul
     );
     std::fs::create_dir(project.join("src"))?;
     std::fs::write(project.join("Cargo.toml"), manifest)?;
-    std::fs::write(project.join("src/main.rs"), source)?;
+    std::fs::write(project.join("src/main.rs"), "fn main() {}\n")?;
     // The versions that are tested here.
     std::fs::copy(checkout.join("Cargo.lock"), project.join("Cargo.lock"))?;
     Ok(())

@@ -43,7 +43,6 @@ pub(super) static CONTENDERS: &[Contender<Option<Kind>>] = &[
     Contender { name: "drivers", kind: Some(Kind::TwinpathXdp) },
     Contender { name: "xdp-redirect", kind: Some(Kind::XdpRedirect) },
     Contender { name: "bridge", kind: Some(Kind::Bridge) },
-    Contender { name: "ovs-idle", kind: Some(Kind::Ovs) },
     Contender { name: "idle", kind: Some(Kind::Twinpath) },
     Contender { name: "alone", kind: None },
 ];

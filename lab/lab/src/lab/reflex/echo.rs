@@ -32,11 +32,8 @@ pub(super) async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Samp
         "kernel-spinning" => by_kernel(session, "poll", &back_to_back(PLAIN_PORT)).await,
         "paced-kernel-spinning" => by_kernel(session, "poll", &paced(PLAIN_PORT)).await,
         "paced-kernel-sleeping" => by_kernel(session, "interrupt", &paced(PLAIN_PORT)).await,
-        "worker-poll" => by_twinpath(session, "poll", "off", &back_to_back(FAST_PORT)).await,
-        "reflex" => by_twinpath(session, "adaptive", "always", &back_to_back(FAST_PORT)).await,
-        "paced-reflex" => by_twinpath(session, "adaptive", "always", &paced(FAST_PORT)).await,
-        "bare" => by_program(session, &back_to_back(PLAIN_PORT)).await,
-        "paced-bare" => by_program(session, &paced(PLAIN_PORT)).await,
+        "reflex" => by_twinpath(session, &back_to_back(FAST_PORT)).await,
+        "paced-reflex" => by_twinpath(session, &paced(FAST_PORT)).await,
         _ => bail!("no such row: {row}"),
     }
 }
@@ -53,28 +50,18 @@ fn paced(session: &Session, port: u16, rate: f64) -> Bench {
 
 /// A plain server on kernel sockets.
 async fn by_kernel(session: &Session, mode: &str, client: &Bench) -> anyhow::Result<Sample> {
-    plain(session, &peers::udp_echo("connected", mode), client).await
-}
-
-/// A program of some thirty lines.
-async fn by_program(session: &Session, client: &Bench) -> anyhow::Result<Sample> {
-    plain(session, &bare(""), client).await
-}
-
-async fn plain(session: &Session, server: &[String], client: &Bench) -> anyhow::Result<Sample> {
     let measure = async |server: &Server| bench(session, client, Some(server.pid)).await;
-    session.launcher.beside(Side::Server, server, measure).await
+    session.launcher.beside(Side::Server, &peers::udp_echo("connected", mode), measure).await
 }
 
-/// The command of that program.
+/// The command of a program of some thirty lines at tc.
 pub(super) fn bare(more: &str) -> Vec<String> {
     words(&format!("plain mirror --on {} --port {PLAIN_PORT} {more}", SERVER.interface))
 }
 
-async fn by_twinpath(session: &Session, mode: &str, reflex: &str, client: &Bench) -> anyhow::Result<Sample> {
-    let instance = serve(session, &format!("--mode {mode} --reflex {reflex}")).await?;
-    let result =
-        answered(session, &instance, reflex == "always", bench(session, client, Some(instance.pid()))).await;
+async fn by_twinpath(session: &Session, client: &Bench) -> anyhow::Result<Sample> {
+    let instance = serve(session, "--mode adaptive --reflex always").await?;
+    let result = answered(session, &instance, bench(session, client, Some(instance.pid()))).await;
     instance.stop(&session.launcher).await?;
     result
 }
@@ -89,11 +76,10 @@ pub(super) async fn serve(session: &Session, more: &str) -> anyhow::Result<Insta
     Instance::start(&session.launcher, &args).await
 }
 
-/// Measures after a probe; with `by_reflex`, nearly all replies have to be reflexes.
+/// Measures after a probe. Nearly all replies have to be reflexes.
 pub(super) async fn answered(
     session: &Session,
     instance: &Instance,
-    by_reflex: bool,
     measure: impl Future<Output = anyhow::Result<Sample>>,
 ) -> anyhow::Result<Sample> {
     let probe = Bench { count: Some(PROBES), ..back_to_back(FAST_PORT) };
@@ -114,7 +100,7 @@ pub(super) async fn answered(
     let (reflex, worker) = ((now.0 - before.0) as f64, (now.1 - before.1) as f64);
     ensure!(reflex + worker > 0.0, "nobody has answered");
     let share = reflex / (reflex + worker);
-    ensure!(!by_reflex || share >= SHARE_MIN, "only {:.1} % of the replies were reflexes", share * 100.0);
+    ensure!(share >= SHARE_MIN, "only {:.1} % of the replies were reflexes", share * 100.0);
     sample.values.insert("reflex_share", share);
     sample.path = Some(after.path());
     Ok(sample)

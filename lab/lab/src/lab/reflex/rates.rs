@@ -33,14 +33,14 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
             let instance = serve(session, BUDGETS).await?;
             let client = flood(FAST_PORT);
             let load = bench(session, &client, Some(instance.pid()));
-            let result = answered(session, &instance, true, load).await;
+            let result = answered(session, &instance, load).await;
             instance.stop(&session.launcher).await?;
             result
         }
         "rate-bare" => beside(session, &bare(""), bench(session, &flood(PLAIN_PORT), None)).await,
         "cpu-reflex" => {
             let instance = serve(session, BUDGETS).await?;
-            let result = answered(session, &instance, true, cpu(session, FAST_PORT, "")).await;
+            let result = answered(session, &instance, cpu(session, FAST_PORT, "")).await;
             instance.stop(&session.launcher).await?;
             less_dropped(session, result?).await
         }

@@ -118,7 +118,6 @@ pub(super) const TOGETHER: &[&[&str]] = &[
         "null-tcp-128-batch-twinpath-interrupt",
         "null-tcp-128-batch-twinpath",
         "null-tcp-128-batch-spin",
-        "getattr-128-batch-twinpath",
     ],
     COSTS,
     &["null-udp-1-spin", "null-udp-1-twinpath"],
@@ -131,7 +130,6 @@ pub(super) const TOGETHER: &[&[&str]] = &[
         "null-udp-128-batch-spinning",
         "null-udp-128-single-spinning",
     ],
-    &["getattr-1-ganesha", "getattr-1-twinpath"],
     &["getattr-128-ganesha"],
     IDLE,
     &[NEVER_READS],
@@ -144,4 +142,3 @@ pub(super) const COSTS: &[&str] = &["null-tcp-cpu-plain", "null-tcp-cpu-twinpath
 /// Both rows use the same server.
 pub(super) const IDLE: &[&str] = &["idle-10k-alone", "idle-10k-beside"];
 pub(super) const NEVER_READS: &str = "never-reads";
-pub(super) const INSTRUCTIONS: &str = "rpc-instructions";

@@ -1,6 +1,5 @@
 //! Measures one row of `lab rpc` once.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use super::cases::{Case, Client, ClientSpec, RATE, Server as Peer, plain_many};
 use super::peers;
 use crate::lab::client;
 use crate::lab::instance::{Facts, Instance};
-use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
@@ -180,30 +178,5 @@ impl<'a> Stage<'a> {
             bail!("the server's CPU was not read often enough");
         }
         Ok(sample)
-    }
-}
-
-/// Instructions of the pure code, as committed.
-pub(super) fn instructions() -> anyhow::Result<Sample> {
-    let values = BTreeMap::from([
-        ("instructions_per_call", counted("null-record")?),
-        ("instructions_of_100", counted("null-record-of-100")?),
-        ("instructions_per_datagram", counted("null-datagram")?),
-        ("instructions_per_getattr", counted("getattr-record-sys")?),
-    ]);
-    let notes = vec![NOTE.to_owned()];
-    Ok(Sample { values, notes, ..Sample::default() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_committed_instructions_are_found() {
-        let sample = instructions().unwrap();
-        for (name, count) in &sample.values {
-            assert!((50.0..10_000.0).contains(count), "{name}: {count}");
-        }
     }
 }

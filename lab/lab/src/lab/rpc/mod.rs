@@ -1,4 +1,4 @@
-//! `lab rpc`: NULL and GETATTR calls to twinpath, nfs-ganesha and bare servers, and streams over the same link.
+//! `lab rpc`: NULL and GETATTR calls to twinpath, nfs-ganesha and bare servers.
 //!
 //! Every row has a server on one CPU and a client on the other, both started for it; only ganesha is started once. Rows
 //! of the same ratio are measured one after another; the order of all others follows from the seed.
@@ -7,14 +7,13 @@ mod burden;
 mod cases;
 mod measure;
 mod peers;
-mod streams;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::cases::{IDLE, INSTRUCTIONS, NEVER_READS, SPIN_PAIR, TOGETHER, case_of, needs_rates};
+use self::cases::{IDLE, NEVER_READS, SPIN_PAIR, TOGETHER, case_of, needs_rates};
 use self::measure::Stage;
 use crate::lab::model::Sample;
 use crate::lab::session::{InGuest, Lab, Session};
@@ -47,7 +46,7 @@ struct Rounds {
     all: usize,
     /// Rounds of [`SPIN_PAIR`]; those beyond `all` have nothing else.
     spin: usize,
-    /// This many first rounds have burdens, and streams.
+    /// This many first rounds have burdens.
     burden: usize,
 }
 
@@ -69,9 +68,7 @@ impl Rounds {
     fn has(&self, round: usize, row: &str) -> bool {
         match row {
             _ if SPIN_PAIR.contains(&row) => round < self.spin,
-            _ if IDLE.contains(&row) || row == NEVER_READS || streams::has(row) => {
-                round < self.burden.min(self.all)
-            }
+            _ if IDLE.contains(&row) || row == NEVER_READS => round < self.burden.min(self.all),
             _ => round < self.all,
         }
     }
@@ -80,8 +77,7 @@ impl Rounds {
 /// The rows of a round, in order: rows of one group stay together, and are reversed in odd rounds.
 fn plan(seed: u64, round: usize, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut random = Rng::with_seed(seed.wrapping_add(round as u64));
-    let mut groups: Vec<Vec<&'static str>> =
-        TOGETHER.iter().chain(streams::TOGETHER).map(|rows| rows.to_vec()).collect();
+    let mut groups: Vec<Vec<&'static str>> = TOGETHER.iter().map(|rows| rows.to_vec()).collect();
     random.shuffle(&mut groups);
     // Their offered rates depend on rates of the same run.
     groups.sort_by_key(|rows| round == 0 && rows.iter().any(|row| needs_rates(row)));
@@ -99,9 +95,6 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
     session.progress.line(&format!("seed {}: --seed {0} draws the same order again", session.seed));
     session.progress.expect(plans.iter().map(Vec::len).sum());
     let mut stage = Stage::new(session, session.either(CHECK_TIME, QUICK_TIME));
-    if session.wants(INSTRUCTIONS) {
-        session.note(INSTRUCTIONS, 0, measure::instructions());
-    }
     let round = async |round: usize| {
         for row in std::mem::take(&mut plans[round]) {
             step(&mut stage, round, row).await;
@@ -133,8 +126,7 @@ async fn step(stage: &mut Stage<'_>, round: usize, row: &'static str) {
 async fn measured(stage: &mut Stage<'_>, row: &str) -> anyhow::Result<Sample> {
     match case_of(row) {
         Some(case) => stage.measure(&case).await,
-        None if row == NEVER_READS => burden::never_reads(stage).await,
-        None => streams::measure(stage, row).await,
+        None => burden::never_reads(stage).await,
     }
 }
 
@@ -147,9 +139,8 @@ mod tests {
 
     #[test]
     fn every_row_has_its_place_and_pairs_stay_together() {
-        let placed: Vec<_> = TOGETHER.iter().chain(streams::TOGETHER).copied().flatten().collect();
-        let rows: BTreeSet<_> =
-            LAB.table.rows.iter().map(|row| row.id).filter(|id| *id != INSTRUCTIONS).collect();
+        let placed: Vec<_> = TOGETHER.iter().copied().flatten().collect();
+        let rows: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         assert_eq!(placed.len(), rows.len());
         assert_eq!(placed.into_iter().copied().collect::<BTreeSet<_>>(), rows);
         for round in 0..4 {
@@ -173,6 +164,6 @@ mod tests {
         let of = |round: usize| plan(1, round, |row| rounds.has(round, row));
         assert_eq!(of(7).len(), SPIN_PAIR.len());
         assert!(of(4).contains(&NEVER_READS) && !of(5).contains(&NEVER_READS));
-        assert_eq!(of(0).len(), LAB.table.rows.len() - 1);
+        assert_eq!(of(0).len(), LAB.table.rows.len());
     }
 }

@@ -1,7 +1,6 @@
-//! The cases of `lab stall`: which switch, disturbed by what.
+//! The cases of `lab stall`: what disturbs the switch.
 
 use super::LAB;
-use crate::lab::switches::Kind;
 
 /// What happens while packets are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,6 @@ const DISTURBANCES: [(&str, Disturbance); 11] = [
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) row: &'static str,
-    pub(super) kind: Kind,
     pub(super) disturbance: Disturbance,
     pub(super) is_disturbed: bool,
 }
@@ -45,13 +43,12 @@ impl Case {
     fn of(row: &'static str) -> Option<Self> {
         let (how, name) = row.split_once('-')?;
         let (_, disturbance) = DISTURBANCES.into_iter().find(|(known, _)| *known == name)?;
-        let (kind, is_disturbed) = match how {
-            "base" | "again" => (Kind::TwinpathWorkers, false),
-            "stall" => (Kind::TwinpathWorkers, true),
-            "ovs" => (Kind::Ovs, true),
+        let is_disturbed = match how {
+            "base" | "again" => false,
+            "stall" => true,
             _ => return None,
         };
-        Some(Self { row, kind, disturbance, is_disturbed })
+        Some(Self { row, disturbance, is_disturbed })
     }
 
     /// What a controller does, as `plain openflow disturb` has it.
@@ -97,7 +94,7 @@ mod tests {
         assert_eq!(cases.iter().map(|case| case.row).collect::<Vec<_>>(), ids());
         for (name, disturbance) in DISTURBANCES {
             let rows = cases.iter().filter(|case| case.disturbance == disturbance).count();
-            assert_eq!(rows, 4, "{name}");
+            assert_eq!(rows, 3, "{name}");
         }
     }
 

@@ -10,10 +10,8 @@ use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use twinpath_sys::Namespace;
 
-use crate::lab::process::{Server, Side, words};
-use crate::lab::session::Session;
-use crate::lab::switches::Running;
-use crate::lab::topology::{self, SwitchNetwork};
+use crate::lab::instance::Instance;
+use crate::lab::topology;
 
 /// A name that only a resolver can know, as nobody may have it (RFC 6761).
 pub(super) const CONTROLLER: &str = "tcp:controller.invalid:6653";
@@ -78,54 +76,20 @@ fn resolver(configured: &str) -> anyhow::Result<Ipv4Addr> {
     })
 }
 
-/// Changes ports for as long as it lives.
-pub(super) struct PortChanges<'a> {
-    running: &'a Running,
-    ports: &'a [&'static str],
-    /// Of Open vSwitch, a process does it.
-    process: Option<Server>,
-}
-
-impl<'a> PortChanges<'a> {
-    pub(super) async fn begin(
-        session: &Session,
-        network: &'a SwitchNetwork,
-        running: &'a Running,
-        ports: &'a [&'static str],
-    ) -> anyhow::Result<Self> {
-        let mut this = Self { running, ports, process: None };
-        if running.instance().is_none() {
-            let mut args = words(&format!("plain switch-ports --ports {} --directory", ports.join(",")));
-            args.push(running.directory.display().to_string());
-            let side = Side::At(&network.switch, &session.cpus[..1]);
-            this.process = Some(session.launcher.server(side, &args).await?);
+/// Adds ports one by one and removes them, over and over. Ends with the first failure only.
+pub(super) async fn change_ports(instance: &Instance, ports: &[&str]) -> anyhow::Error {
+    let round = async || -> anyhow::Result<()> {
+        for port in ports {
+            instance.add_port(port).await?;
         }
-        Ok(this)
-    }
-
-    /// Adds twinpath's ports one by one and removes them, over and over. Ends with the first failure only.
-    pub(super) async fn go_on(&self) -> anyhow::Error {
-        let Some(instance) = self.running.instance() else { return std::future::pending().await };
-        let round = async || -> anyhow::Result<()> {
-            for port in self.ports {
-                instance.add_port(port).await?;
-            }
-            for port in self.ports {
-                instance.remove_port(port).await?;
-            }
-            Ok(())
-        };
-        loop {
-            if let Err(error) = round().await {
-                return error;
-            }
+        for port in ports {
+            instance.remove_port(port).await?;
         }
-    }
-
-    pub(super) async fn end(self, session: &Session) -> anyhow::Result<()> {
-        match self.process {
-            None => Ok(()),
-            Some(server) => session.launcher.stop(server).await,
+        Ok(())
+    };
+    loop {
+        if let Err(error) = round().await {
+            return error;
         }
     }
 }

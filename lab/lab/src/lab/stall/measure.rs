@@ -12,7 +12,7 @@ use twinpath_load::Arrivals;
 use twinpath_test_plain::Pace;
 
 use super::cases::{Case, Disturbance};
-use super::disturb::{CONTROLLER, FullPipe, PortChanges, SilentResolver};
+use super::disturb::{CONTROLLER, FullPipe, SilentResolver, change_ports};
 use super::trace;
 use crate::lab::counters::Counters;
 use crate::lab::instance::Instance;
@@ -60,8 +60,8 @@ pub(super) struct Bench<'a> {
     /// The pace and the seed of its gaps, the same for all cases of a round.
     period_us: f64,
     seed: u64,
-    /// The highest rates of this round, frames per second, by switch and flows.
-    most: RefCell<HashMap<(bool, &'static str), f64>>,
+    /// The highest rates of this round, frames per second, by flows.
+    most: RefCell<HashMap<&'static str, f64>>,
 }
 
 impl<'a> Bench<'a> {
@@ -86,17 +86,11 @@ impl<'a> Bench<'a> {
             setting.log = Some(log);
             pipe
         });
-        let running = case.kind.start_as(self.session, &network, setting).await?;
+        let running = Kind::TwinpathWorkers.start_as(self.session, &network, setting).await?;
         let measured = self.beside(case, &network, &running).await;
-        let mut sample = measured?;
-        if let Some(Err(error)) = resolver.as_ref().map(SilentResolver::has_been_asked) {
-            // Open vSwitch asks when it likes.
-            ensure!(case.kind == Kind::Ovs, error);
-            sample.notes.push(format!("{error}"));
-        }
-        sample.notes.extend(running.note.clone());
         running.stop(self.session).await?;
-        Ok(sample)
+        resolver.as_ref().map_or(Ok(()), SilentResolver::has_been_asked)?;
+        measured
     }
 
     async fn beside(
@@ -106,8 +100,9 @@ impl<'a> Bench<'a> {
         running: &Running,
     ) -> anyhow::Result<Sample> {
         let launcher = &self.session.launcher;
-        let host = |at: usize| Side::At(&network.hosts[at], &self.session.cpus[..1]);
-        launcher.client(host(0), &running.controller(case.flows()), CONTROLLER_DEADLINE, None).await?;
+        let instance = running.instance().context("twinpath's switch is asked")?;
+        let host = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        launcher.client(host, &running.controller(case.flows()), CONTROLLER_DEADLINE, None).await?;
         let probe = Probe::open(network)?;
         let most = self.most(case, network).await?;
         let (mut discarder, mut controller) = (None, None);
@@ -119,28 +114,16 @@ impl<'a> Bench<'a> {
             let mut args = words("plain openflow --to");
             args.push(socket.display().to_string());
             args.extend(words(&format!("disturb {how}")));
-            controller = Some(launcher.server(host(0), &args).await.context("the controller")?);
+            controller = Some(launcher.server(host, &args).await.context("the controller")?);
         }
         let more = if case.is_disturbed { &network.ports[PORTS..] } else { &[] };
-        let changes = if more.is_empty() {
-            None
-        } else {
-            Some(PortChanges::begin(self.session, network, running, more).await?)
-        };
-        let measured = self.timed(case, network, running, probe, most);
+        let measured = self.timed(case, network, instance, probe, most);
         let failed = async {
-            match &changes {
-                Some(changes) => changes.go_on().await,
-                None => std::future::pending().await,
-            }
+            if more.is_empty() { std::future::pending().await } else { change_ports(instance, more).await }
         };
         let measured = tokio::select! {
             measured = measured => measured,
             error = failed => Err(error.context("ports cannot be changed")),
-        };
-        let changed = match changes {
-            Some(changes) => changes.end(self.session).await,
-            None => Ok(()),
         };
         let controlled = match controller {
             Some(controller) => launcher.stop(controller).await,
@@ -151,7 +134,6 @@ impl<'a> Bench<'a> {
         }
         let sample = measured?;
         controlled.context("the controller")?;
-        changed?;
         Ok(sample)
     }
 
@@ -160,7 +142,7 @@ impl<'a> Bench<'a> {
         &self,
         case: &Case,
         network: &SwitchNetwork,
-        running: &Running,
+        instance: &Instance,
         probe: Probe,
         most: f64,
     ) -> anyhow::Result<Sample> {
@@ -169,11 +151,9 @@ impl<'a> Bench<'a> {
         let paced = format!("--batch {PACED_BATCH} --rate {:.0} --priority fifo:2", most * BULK_SHARE);
         let source = self.source(&format!("{paced} --varied {}", case.varied()), self.time + SLACK);
         let source = launcher.background(host, &source)?;
-        if let Some(instance) = running.instance() {
-            instance.time_turns().await?;
-        }
+        instance.time_turns().await?;
         tokio::time::sleep(SETTLE).await;
-        let before = done(running.instance()).await?;
+        let before = done(instance).await?;
         let pace = Pace {
             rate_per_s: 1e6 / self.period_us,
             arrivals: Arrivals::Jittered(JITTER),
@@ -182,22 +162,19 @@ impl<'a> Bench<'a> {
             length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
         };
         let measured = probe.run(self.session.cpus[0], pace).await;
-        let after = done(running.instance()).await?;
-        let mut measured = measured?;
-        if let Some(instance) = running.instance().filter(|_| case.is_disturbed) {
-            self.traced(instance, &mut measured).await;
+        let after = done(instance).await?;
+        let mut sample = measured?;
+        if case.is_disturbed {
+            self.traced(instance, &mut sample).await;
         }
         let sent: Sent = process::json(&launcher.finish(source).await?, "plain frame-source")?;
-        let mut sample = measured;
-        if let (Some(before), Some(after)) = (before, after) {
-            let waited = after.waited.saturating_sub(before.waited);
-            sample.values.insert("waited_us", waited.as_secs_f64() * 1e6);
-            sample.values.insert("priority_steps", after.steps.saturating_sub(before.steps) as f64);
-            let turns = after.turns.since(&before.turns);
-            for (name, quantile) in [("turn_p50_us", 0.5), ("turn_p99_9_us", 0.999), (TURN, 1.0)] {
-                let time = turns.quantile(quantile).context("the worker has not turned")?;
-                sample.values.insert(name, time as f64 / 1e3);
-            }
+        let waited = after.waited.saturating_sub(before.waited);
+        sample.values.insert("waited_us", waited.as_secs_f64() * 1e6);
+        sample.values.insert("priority_steps", after.steps.saturating_sub(before.steps) as f64);
+        let turns = after.turns.since(&before.turns);
+        for (name, quantile) in [("turn_p50_us", 0.5), ("turn_p99_9_us", 0.999), (TURN, 1.0)] {
+            let time = turns.quantile(quantile).context("the worker has not turned")?;
+            sample.values.insert(name, time as f64 / 1e3);
         }
         sample.values.insert(BULK, sent.frames as f64 / sent.duration_s);
         sample.values.insert("most_per_s", most);
@@ -225,13 +202,12 @@ impl<'a> Bench<'a> {
     /// The most frames per second that come through, measured once a round.
     async fn most(&self, case: &Case, network: &SwitchNetwork) -> anyhow::Result<f64> {
         let flows = case.flows().split(' ').next().unwrap_or_default();
-        let key = (case.kind == Kind::Ovs, flows);
-        let known = self.most.borrow().get(&key).copied();
+        let known = self.most.borrow().get(flows).copied();
         match known {
             Some(most) => Ok(most),
             None => {
                 let most = self.bulk_alone(network).await?;
-                self.most.borrow_mut().insert(key, most);
+                self.most.borrow_mut().insert(flows, most);
                 Ok(most)
             }
         }
@@ -274,11 +250,10 @@ struct Done {
     steps: u64,
 }
 
-async fn done(instance: Option<&Instance>) -> anyhow::Result<Option<Done>> {
-    let Some(instance) = instance else { return Ok(None) };
+async fn done(instance: &Instance) -> anyhow::Result<Done> {
     let workers = instance.workers().await?;
     let worker = workers.first().context("twinpath has no worker")?;
     let waited = trace::waited(instance.pid(), trace::thread_named(instance.pid(), WORKER)?)?;
     let steps = worker.guard.as_ref().map_or(0, |guard| guard.counts.priority_steps);
-    Ok(Some(Done { turns: worker.counts.turn_cpu.clone(), waited, steps }))
+    Ok(Done { turns: worker.counts.turn_cpu.clone(), waited, steps })
 }

@@ -1,5 +1,5 @@
 //! `lab stall`: frames at a pace beside bulk traffic, while controllers and others do what may delay packets; against the same
-//! undisturbed, with a controller whose traffic goes into a process that does nothing of it. twinpath, and Open vSwitch.
+//! undisturbed, with a controller whose traffic goes into a process that does nothing of it.
 //!
 //! Hosts and controllers run on the first CPU, the thread that carries frames on the second. What is timed is the way
 //! between the hosts' interfaces, by the kernel's stamps.
@@ -28,7 +28,7 @@ const QUICK_TIME: Duration = Duration::from_millis(1000);
 /// The lab's definition.
 pub(crate) static LAB: Lab = Lab {
     name: "stall",
-    about: "Frames through a switch while controllers and others keep it busy: twinpath, Open vSwitch",
+    about: "Frames through a switch while controllers and others keep it busy",
     table: LazyLock::new(|| Table::of(include_str!("../../../tables/stall.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

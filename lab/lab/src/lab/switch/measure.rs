@@ -15,7 +15,7 @@ use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::lab::switches::{self, Contender, Running, Setting};
+use crate::lab::switches::{self, Contender, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
@@ -131,8 +131,7 @@ impl<'a> Bench<'a> {
         let (options, of_ports) = match contender.kind {
             Kind::Alone => bail!("{} is no switch", contender.name),
             Kind::Plain(kind) => {
-                let mut running =
-                    switches::start_plain(self.session, network, kind, &Setting::default()).await?;
+                let mut running = switches::start_plain(self.session, network, kind).await?;
                 if let (Some(note), true) = (&mut running.note, kind != "bridge") {
                     note.push_str("; the hosts compute checksums, which it does not pass on");
                 }

@@ -14,7 +14,6 @@ use twinpath_sys::LatencyRequest;
 use twinpath_worker::idle::Mode;
 
 use super::drive::{self, Driven, ETHERTYPE, Role};
-use crate::lab::client::bench;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::peers;
@@ -24,13 +23,6 @@ use crate::lab::topology::SERVER;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(5);
-/// The other traffic: requests of a kilobyte at regular intervals, some 80 Mbit/s in each direction, with both ends
-/// sleeping in between.
-const TRAFFIC: &str =
-    "--udp --path kernel --mode interrupt --size 1000 --inflight 64 --batch --rate 10000 --json";
-/// It is stopped after the last row that needs it, and never ends by itself.
-const TRAFFIC_TIME: Duration = Duration::from_secs(600);
-
 /// The output of `plain eventfd-pingpong`.
 #[derive(Deserialize)]
 struct PingPong {
@@ -46,11 +38,10 @@ pub(super) struct Bench<'a> {
 
 impl Bench<'_> {
     pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
-        let kind = row.strip_suffix("-loaded").unwrap_or(row);
         // All sleeping rows hold the same latency request, and no others do: pairs differ only in the path.
-        let sleeps = ["direct-interrupt", "shm-sleeping", "packet-sleeping", "udp-sleeping", "floor-eventfd"];
-        let request = sleeps.contains(&kind).then(|| LatencyRequest::open(0));
-        let mut sample = match kind {
+        let sleeps = ["direct-interrupt", "shm-sleeping", "packet-sleeping", "floor-eventfd"];
+        let request = sleeps.contains(&row).then(|| LatencyRequest::open(0));
+        let mut sample = match row {
             "direct-poll" => self.direct("poll").await?,
             "direct-interrupt" => self.direct("interrupt").await?,
             "direct-one-thread" => self.one_thread(Role::Direct, Mode::Poll).await?,
@@ -58,8 +49,6 @@ impl Bench<'_> {
             "shm-sleeping" => self.shared_memory("interrupt").await?,
             "packet-spinning" => self.packet_socket("poll").await?,
             "packet-sleeping" => self.packet_socket("interrupt").await?,
-            "udp-spinning" => self.kernel_udp("poll").await?,
-            "udp-sleeping" => self.kernel_udp("interrupt").await?,
             "floor-eventfd" => self.floor().await?,
             _ => bail!("no such row: {row}"),
         };
@@ -69,14 +58,6 @@ impl Bench<'_> {
             None => None,
         });
         Ok(sample)
-    }
-
-    /// Starts other traffic on the interface, until this is dropped.
-    pub(super) async fn traffic(&self) -> anyhow::Result<()> {
-        let target = peers::server(peers::PLAIN_PORT);
-        let line = format!("bench echo {target} {TRAFFIC} --duration {}", TRAFFIC_TIME.as_secs());
-        self.session.launcher.client(Side::Client, &words(&line), TRAFFIC_TIME + SLACK, None).await?;
-        Ok(())
     }
 
     /// The service on a worker in a process of its own, on the server's CPU.
@@ -144,13 +125,6 @@ impl Bench<'_> {
         values.insert("requests_per_s", summary.requests_per_s());
         values.insert("lost", summary.lost as f64);
         Ok(Sample { values, histogram: buckets(&summary.histogram), ..Sample::default() })
-    }
-
-    async fn kernel_udp(&self, mode: &'static str) -> anyhow::Result<Sample> {
-        let args = peers::udp_echo_on(peers::SCALE_PORT, "connected", mode);
-        let client = peers::Bench::round_trips(peers::SCALE_PORT, "kernel", mode, self.time);
-        let measure = async |server: &Server| bench(self.session, &client, Some(server.pid)).await;
-        self.session.launcher.beside(Side::Server, &args, measure).await
     }
 
     async fn floor(&self) -> anyhow::Result<Sample> {

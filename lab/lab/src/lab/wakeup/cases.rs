@@ -12,9 +12,6 @@ pub(super) enum Request {
     Always,
     /// twinpath decides.
     Auto,
-    /// The lab holds one throughout that forbids idle states deeper than this one of the receiver's CPU, where 0 is the
-    /// shallowest.
-    Cap(usize),
 }
 
 /// The receiver.
@@ -80,8 +77,8 @@ impl Case {
         let request = match how.get("request") {
             Some("always") => Request::Always,
             Some("auto") => Request::Auto,
-            Some(cap) if cap != "never" => Request::Cap(cap.strip_prefix("cap:")?.parse().ok()?),
-            _ => Request::Never,
+            Some("never") | None => Request::Never,
+            Some(_) => return None,
         };
         let receiver = match how.first() {
             ("kernel", None) => Receiver::Kernel { mode, request, priority },
@@ -128,8 +125,8 @@ mod tests {
         for id in needed.chain(floor.flat_map(|(_, rows)| rows.iter().copied())) {
             assert!(case_of(id).is_none_or(|case| case.often), "{id}");
         }
-        assert_eq!(case_of("twinpath-interrupt-cap-8").unwrap().receiver, {
-            let (request, mode) = (Request::Cap(8), "interrupt");
+        assert_eq!(case_of("twinpath-interrupt-request").unwrap().receiver, {
+            let (request, mode) = (Request::Always, "interrupt");
             Receiver::Twinpath { mode, request, cpu_budget: None, priority: None }
         });
     }

@@ -3,7 +3,6 @@
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use twinpath_sys::LatencyRequest;
-use twinpath_sys::cpuidle::{self, IdleState};
 use twinpath_time::Instant;
 
 use super::cases::{Case, Receiver, Request};
@@ -53,8 +52,8 @@ struct Marks {
 impl Scene {
     pub(super) async fn set(session: &Session, case: &Case) -> anyhow::Result<Self> {
         let launcher = &session.launcher;
-        let (request, mut said) = held(session, &case.receiver)?;
-        let mut polled = None;
+        let request = held(&case.receiver)?;
+        let (mut said, mut polled) = (None, None);
         let (port, receiver) = match case.receiver {
             Receiver::Kernel { mode, priority, .. } => {
                 let mut args = udp_echo("connected", mode);
@@ -119,33 +118,10 @@ impl Scene {
     }
 }
 
-/// The latency request that the lab holds during a row, and a note about it.
-fn held(session: &Session, receiver: &Receiver) -> anyhow::Result<(Option<LatencyRequest>, Option<String>)> {
-    let open = |us| anyhow::Ok(Some(LatencyRequest::open(us)?));
-    match *receiver {
-        Receiver::Kernel { request: Request::Always, .. } => Ok((open(0)?, None)),
-        Receiver::Twinpath { request: Request::Cap(place), .. } => {
-            let states = cpuidle::states(session.cpus[1]);
-            let cap = cap(&states, place)?;
-            let said = format!("deepest idle state allowed: {}, {} us to leave it", cap.name, cap.exit_us);
-            Ok((open(i32::try_from(cap.exit_us)?)?, Some(said)))
-        }
-        _ => Ok((None, None)),
-    }
-}
-
-/// The deepest idle state that remains allowed under the limit of that order.
-fn cap(states: &[IdleState], place: usize) -> anyhow::Result<&IdleState> {
-    let mut enabled: Vec<_> = states.iter().filter(|state| !state.disabled).collect();
-    enabled.sort_by_key(|state| state.exit_us);
-    // A request cannot distinguish states with the same exit latency.
-    enabled.dedup_by_key(|state| state.exit_us);
-    // The deepest one is allowed without a limit.
-    enabled
-        .pop()
-        .context("the receiver's CPU has no idle states to cap: the kernel has no driver for them here")?;
-    let count = enabled.len();
-    enabled.into_iter().nth(place).with_context(|| format!("caps of the receiver's CPU: {count}"))
+/// The latency request that the lab holds during a row.
+fn held(receiver: &Receiver) -> anyhow::Result<Option<LatencyRequest>> {
+    let is_held = matches!(receiver, Receiver::Kernel { request: Request::Always, .. });
+    Ok(is_held.then(|| LatencyRequest::open(0)).transpose()?)
 }
 
 fn start_competing(session: &Session) -> anyhow::Result<Background> {
@@ -158,7 +134,7 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
         bail!("not twinpath");
     };
     let request = match request {
-        Request::Never | Request::Cap(_) => "never",
+        Request::Never => "never",
         Request::Always => "always",
         Request::Auto => "auto",
     };
@@ -186,21 +162,6 @@ pub(super) fn work_per_s(marks: &[(u64, u64)], from: Instant, to: Instant) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn caps_are_the_enabled_idle_states_but_the_deepest() {
-        let state = |(at, exit_us): (usize, u32)| IdleState {
-            name: format!("C{at}"),
-            exit_us,
-            residency_us: 0,
-            disabled: exit_us == 33,
-        };
-        let states: Vec<_> = [0, 2, 2, 33, 133, 200].into_iter().enumerate().map(state).collect();
-        let exits: Vec<_> = (0..9).map_while(|place| Some(cap(&states, place).ok()?.exit_us)).collect();
-        assert_eq!(exits, [0, 2, 133]);
-        assert!(cap(&states, 3).unwrap_err().to_string().contains("caps of the receiver's CPU: 3"));
-        assert!(cap(&[], 0).unwrap_err().to_string().contains("no idle states"));
-    }
 
     #[test]
     fn work_counts_between_the_marks_of_a_window() {

@@ -59,9 +59,6 @@ pub(crate) struct AskReport {
     pub(crate) answered: u64,
     pub(crate) lost: u64,
     pub(crate) requests_per_s: f64,
-    /// Bits of a stream that arrived, per second.
-    #[serde(default)]
-    pub(crate) bits_per_s: f64,
     /// When it began and ended, ns of the monotonic clock.
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
@@ -80,7 +77,6 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
         Kind::Memcached | Kind::MemcachedThreads | Kind::OwnMemcached => memcached(args)?,
         Kind::Nsd | Kind::OwnDns => dnsperf(args)?,
         Kind::Redis => redis_benchmark(args)?,
-        Kind::Iperf3 => iperf3(args)?,
     };
     let to_ns = clock::now().as_nanos();
     Ok(print(serde_json::to_value(AskReport { from_ns, to_ns, ..asked })?)?)
@@ -186,16 +182,4 @@ fn redis_benchmark(args: &AskArgs) -> anyhow::Result<AskReport> {
     let row = said.lines().find_map(|line| line.strip_prefix("\"GET\",\"")).with_context(|| said.clone())?;
     let requests_per_s = row.split('"').next().unwrap_or_default().parse().with_context(|| said.clone())?;
     Ok(AskReport { answered: count, requests_per_s, cpu_s, ..AskReport::default() })
-}
-
-/// A stream over TCP. It takes whole seconds only.
-fn iperf3(args: &AskArgs) -> anyhow::Result<AskReport> {
-    let mut client = command("iperf3")?;
-    let (ip, port, seconds) = (args.target.ip(), args.target.port(), args.duration.ceil());
-    client.args(format!("-c {ip} -p {port} -t {seconds:.0} -J").split(' '));
-    let (said, cpu_s) = run(client)?;
-    let report: serde_json::Value = serde_json::from_str(&said).with_context(|| said.clone())?;
-    let bits_per_s = report["end"]["sum_received"]["bits_per_second"].as_f64();
-    let bits_per_s = bits_per_s.with_context(|| format!("no rate in {said}"))?;
-    Ok(AskReport { bits_per_s, cpu_s, ..AskReport::default() })
 }

@@ -25,7 +25,7 @@ pub(super) use self::serve::{ServerArgs, serve};
 const PACKAGES: Packages = Packages {
     unpacked: "conformance/programs/packages",
     programs_in: &["usr/sbin", "usr/bin"],
-    fetched_by: "`make lab LAB=sockets` or `LAB=rpc`",
+    fetched_by: "`make lab LAB=sockets`",
 };
 
 /// A server, or what it is asked for.
@@ -43,8 +43,6 @@ pub(super) enum Kind {
     OwnDns,
     /// redis-server, asked by redis-benchmark
     Redis,
-    /// iperf3, whose client sends a stream over TCP
-    Iperf3,
 }
 
 /// Where cargo puts the library's examples, beside this program: `cargo build --release --examples -p twinpath`.

@@ -137,7 +137,6 @@ fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, 
             "redis-server",
             format!("--bind {ip} --port {port} --protected-mode no --appendonly no --dir {place}"),
         ),
-        Kind::Iperf3 => ("iperf3", format!("-s -B {ip} -p {port}")),
         Kind::Nsd => {
             let config = folder.join("nsd.conf");
             std::fs::write(&config, nsd_config(args.listen, place))?;
@@ -193,8 +192,7 @@ async fn await_notice(server: &mut Child, told: &UnixDatagram) -> anyhow::Result
 /// Until a socket of the network namespace has the port.
 async fn await_ready(server: &mut Child, args: &ServerArgs) -> anyhow::Result<()> {
     // States that a socket which is served has: that of a listener, and of a UDP socket that is not connected.
-    let (kind, state) =
-        if matches!(args.kind, Kind::Redis | Kind::Iperf3) { ("tcp", " 0A ") } else { ("udp", " 07 ") };
+    let (kind, state) = if args.kind == Kind::Redis { ("tcp", " 0A ") } else { ("udp", " 07 ") };
     let port = format!(":{:04X}", args.listen.port());
     let begun = Instant::now();
     let mut looks = tokio::time::interval(LOOK);

@@ -59,39 +59,6 @@ pub(crate) struct Args {
     /// Of Open vSwitch: pass nothing but what controllers say
     #[arg(long)]
     openflow: bool,
-    /// Of Open vSwitch: a controller that it connects to
-    #[arg(long, value_name = "TARGET")]
-    controller: Option<String>,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct PortsArgs {
-    /// The directory of an Open vSwitch that runs
-    #[arg(long)]
-    directory: PathBuf,
-    /// Interfaces of this network namespace
-    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
-    ports: Vec<String>,
-}
-
-/// Adds ports and removes them again, all at once, until a signal comes.
-pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
-    super::on_event_loop(async {
-        let mut told = super::EndSignals::new()?;
-        print(json!({ "ready": true, "pid": std::process::id() }))?;
-        let mut done = 0_u64;
-        let changes = async {
-            loop {
-                ovs::change_ports(&args.directory, &args.ports, done.is_multiple_of(2)).await?;
-                done += 1;
-            }
-        };
-        let failed: Option<anyhow::Error> = tokio::select! {
-            () = told.come() => None,
-            never = changes => { let never: anyhow::Result<std::convert::Infallible> = never; never.err() }
-        };
-        failed.map_or_else(|| Ok(print(json!({ "done": done }))?), Err)
-    })
 }
 
 /// A switch that runs.

@@ -11,39 +11,20 @@ const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
 const DEADLINE: Duration = Duration::from_secs(8);
 const BRIDGE: &str = "br0";
 
-/// A program of it that keeps to the files in that directory.
-fn private(program: &str, directory: &Path) -> anyhow::Result<std::process::Command> {
-    let mut command = programs::command(program)?;
-    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-        command.env(variable, directory);
-    }
-    Ok(command)
-}
-
-/// The program that changes its configuration, and returns when the change is in force.
-fn configuring(directory: &Path) -> anyhow::Result<std::process::Command> {
-    let mut command = private("ovs-vsctl", directory)?;
-    command.arg(format!("--db=unix:{}", directory.join("db.sock").display()));
-    command.arg(format!("--timeout={}", DEADLINE.as_secs()));
-    Ok(command)
-}
-
-/// Adds these ports to one that runs, or removes them.
-pub(super) async fn change_ports(directory: &Path, ports: &[String], add: bool) -> anyhow::Result<()> {
-    let mut configure = configuring(directory)?;
-    for port in ports {
-        configure.args(["--", if add { "add-port" } else { "del-port" }, BRIDGE, port]);
-    }
-    programs::run(configure).await.map(drop)
-}
-
 /// `kind`: the kind of its ports, `None` for packet sockets. Ports of kind `afxdp` are polled by a thread on `cpu`; others
 /// by its main thread, which sleeps between frames. With `--openflow` it passes what controllers say and nothing else; they
 /// come by the socket `br0.mgmt` in the directory. Controllers number the ports from 1 on.
 pub(super) async fn start(args: &Args, kind: Option<&str>, directory: &Path) -> anyhow::Result<Running> {
     let cpu = args.cpu;
     let at = |name: &str| directory.join(name);
-    let private = |program: &str| private(program, directory);
+    // A program of it keeps to the files in that directory.
+    let private = |program: &str| -> anyhow::Result<std::process::Command> {
+        let mut command = programs::command(program)?;
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+            command.env(variable, directory);
+        }
+        Ok(command)
+    };
     let option = |name: &str, file: &str| format!("--{name}={}", at(file).display());
     let mut create = private("ovsdb-tool")?;
     create.arg("create").arg(at("conf.db")).arg(programs::file(SCHEMA)?);
@@ -60,7 +41,10 @@ pub(super) async fn start(args: &Args, kind: Option<&str>, directory: &Path) -> 
     let mut switch = programs::spawn(switch, &at("vs.out"))?;
     let control = at("vs.ctl");
     programs::ready(&mut switch, &at("vs.out"), DEADLINE, |_| control.exists()).await?;
-    let mut configure = configuring(directory)?;
+    // It returns when the change is in force.
+    let mut configure = private("ovs-vsctl")?;
+    configure.arg(format!("--db=unix:{}", socket.display()));
+    configure.arg(format!("--timeout={}", DEADLINE.as_secs()));
     // 2^cpu: the CPUs of threads that poll.
     configure.args(["set", "Open_vSwitch", ".", &format!("other_config:pmd-cpu-mask={:x}", 1_u64 << cpu)]);
     configure.args(["--", "add-br", BRIDGE]);
@@ -74,9 +58,6 @@ pub(super) async fn start(args: &Args, kind: Option<&str>, directory: &Path) -> 
         if let Some(kind) = kind {
             configure.args([format!("type={kind}"), "options:n_rxq=1".to_owned()]);
         }
-    }
-    if let Some(controller) = &args.controller {
-        configure.args(["--", "set-controller", BRIDGE, controller]);
     }
     programs::run(configure).await?;
     let mut version = private("ovs-vswitchd")?;
