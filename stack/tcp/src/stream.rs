@@ -4,6 +4,7 @@ use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_time::Instant;
 
 use crate::connection::{Connection, Shared};
+use crate::marks::End;
 
 /// The bytes of a connection. Received ones are read where they lie: in the segment, or in the receive buffer. Those
 /// to be sent are written where they stay until they are acknowledged.
@@ -91,6 +92,11 @@ impl<'a> Stream<'a> {
 
     /// Takes as many of `bytes` as there is room for; returns how many. Room for the others is announced.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
+        self.write_as(bytes, End::Piece)
+    }
+
+    /// The same; `end` says what the last byte ends, if all are taken.
+    pub fn write_as(&mut self, bytes: &[u8], end: End) -> usize {
         let count = bytes.len().min(self.room());
         if count < bytes.len() {
             self.connection.want_room();
@@ -101,7 +107,7 @@ impl<'a> Stream<'a> {
         match self.connection.reserve(count, self.shared) {
             Some(room) => {
                 room.copy_from_slice(&bytes[..count]);
-                self.connection.commit(count);
+                self.connection.commit_as(count, if count < bytes.len() { End::Piece } else { end });
                 count
             }
             None => 0,

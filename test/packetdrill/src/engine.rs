@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::collections::HashMap;
 
 use twinpath_tcp::{
-    Config, ConnectError, ConnectionId, Ended, Events, IcmpError, Later, ListenerId, Options, Outgoing,
+    Config, ConnectError, ConnectionId, End, Ended, Events, IcmpError, Later, ListenerId, Options, Outgoing,
     Segment, Sink, Tcp, TcpState, Tuple, Unknown,
 };
 use twinpath_time::{Duration, Instant};
@@ -201,12 +201,14 @@ impl Engine {
         }
     }
 
-    /// Takes bytes to be sent; returns how many. `is_whole`: all of them, whatever the send buffer's size.
+    /// Takes bytes to be sent, the last of which ends what `end` says; returns how many. `is_whole`: all of them,
+    /// whatever the send buffer's size.
     pub(crate) fn send(
         &mut self,
         now_us: u64,
         connection: Connection,
         bytes: &[u8],
+        end: End,
         is_whole: bool,
     ) -> usize {
         let now = at(now_us);
@@ -214,7 +216,7 @@ impl Engine {
         if is_whole {
             self.tcp.set_options(now, connection, Options { send_buffer: Some(u32::MAX / 4), ..options });
         }
-        let count = self.tcp.stream(now, connection).map_or(0, |mut stream| stream.write(bytes));
+        let count = self.tcp.stream(now, connection).map_or(0, |mut stream| stream.write_as(bytes, end));
         if is_whole {
             self.tcp.set_options(now, connection, options);
         }

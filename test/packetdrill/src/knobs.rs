@@ -18,7 +18,6 @@ pub(crate) struct Knobs {
     pub(crate) mtu: u16,
     route_mtu: Option<u16>,
     initial_window: u32,
-    cuts_segments: bool,
 }
 
 const LINUX: &[(&str, &str)] =
@@ -46,7 +45,6 @@ impl Knobs {
             mtu: 1500,
             route_mtu: None,
             initial_window: 10,
-            cuts_segments: false,
         }
     }
 
@@ -98,11 +96,6 @@ impl Knobs {
         }
     }
 
-    /// What `ethtool -K` says of the interface.
-    pub(crate) fn offloads(&mut self, words: &[String]) {
-        self.cuts_segments = words.windows(2).any(|pair| pair[0] == "gso" && pair[1] == "off");
-    }
-
     /// Whether the host drops a segment before TCP sees it (FreeBSD's `drop_synfin`).
     pub(crate) fn drops(&self, segment: &Segment<'_>) -> bool {
         let both = Flags::SYN | Flags::FIN;
@@ -152,7 +145,6 @@ impl Knobs {
         let common = Config {
             mtu: self.path_mtu(),
             initial_window: self.initial_window,
-            super_segment: if self.cuts_segments { 0 } else { Config::default().super_segment },
             // A script counts on each challenge: one per half second and connection at most, but all of them.
             challenges_per_second: 1_000_000,
             ..Config::default()
@@ -215,6 +207,8 @@ impl Knobs {
                 Some(1) => Ecn::Request,
                 _ => Ecn::Accept,
             },
+            // The scripts have each segment as a packet of its own.
+            super_segment: 0,
             delayed_ack: self.milliseconds("net.inet.tcp.delacktime", 40),
             // FreeBSD's TCP_MAXRXTSHIFT and TCPTV_REXMTMAX; until then `keepinit` ends it.
             syn_retries: 11,

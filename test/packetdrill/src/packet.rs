@@ -106,18 +106,34 @@ pub(crate) struct Built {
     is_capable: bool,
 }
 
-/// The segments that `segment` is cut into, or itself.
+/// What leaves the host: the segments that `segment` is cut into, as Linux does it before packetdrill's device
+/// (`tcp_gso_segment`), or itself.
 pub(crate) fn build(tuple: &Tuple, segment: &Outgoing<'_>, profile: Profile) -> Vec<Built> {
     let options = match profile {
         Profile::FreeBsd if segment.header.flags.0 & Flags::SYN != 0 => in_freebsd_order(segment.options),
         _ => segment.options.to_vec(),
     };
-    let mut bytes = vec![0; tcp::HEADER_LEN + options.len()];
-    if segment.header.emit(&options, &mut bytes).is_err() {
-        return Vec::new();
+    let len = segment.payload.len();
+    let unit = if segment.unit == 0 { len.max(1) } else { usize::from(segment.unit) };
+    let mut built = Vec::new();
+    for start in (0..len.max(1)).step_by(unit) {
+        let payload = &segment.payload[start..len.min(start + unit)];
+        let mut header = segment.header;
+        header.sequence = header.sequence.wrapping_add(start as u32);
+        // The last one ends the data; the first one says that the window was reduced.
+        if start + unit < len {
+            header.flags.0 &= !(Flags::FIN | Flags::PSH);
+        }
+        if start > 0 {
+            header.flags.0 &= !Flags::CWR;
+        }
+        let mut bytes = vec![0; tcp::HEADER_LEN + options.len()];
+        if header.emit(&options, &mut bytes).is_ok() {
+            bytes.extend_from_slice(payload);
+            built.push(Built { tuple: *tuple, bytes, is_capable: segment.capable });
+        }
     }
-    bytes.extend_from_slice(segment.payload);
-    vec![Built { tuple: *tuple, bytes, is_capable: segment.capable }]
+    built
 }
 
 /// The same options, as FreeBSD lays them out (`tcp_addoptions` in its tcp_output.c): a window scale before what SACK and

@@ -167,6 +167,9 @@ impl Connection {
             self.cwr_end = None;
         }
         self.set(flag::REARM);
+        if self.is(flag::CORKED) {
+            self.uncork();
+        }
         self.tell_room(shared);
         if fin_acked {
             self.fin_acknowledged(now, shared);

@@ -6,6 +6,7 @@ use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Shared, State, flag}
 use crate::config::Options;
 use crate::congestion::Congestion;
 use crate::info::{Info, TcpState};
+use crate::marks::End;
 
 impl Connection {
     /// Whether the program may write.
@@ -50,7 +51,37 @@ impl Connection {
         } else if count_max < self.room_hint / 16 {
             self.room_hint = (self.room_hint / 2).max(ROOM_MIN);
         }
+        if self.is(flag::CORKED) {
+            self.uncork();
+        }
+        self.marks.more = false;
         self.send.commit(count);
+    }
+
+    /// The same; `end` says what the last of the bytes ends.
+    pub(crate) fn commit_as(&mut self, count: usize, end: End) {
+        match end {
+            End::More if count > 0 => {
+                self.marks.begin_more(self.write_end());
+                self.send.commit(count);
+                self.marks.add_more(self.write_end(), self.max_window);
+                self.set(flag::CORKED);
+            }
+            End::Record if count > 0 => {
+                self.commit(count);
+                self.marks.add_record(self.write_end());
+            }
+            _ => self.commit(count),
+        }
+    }
+
+    /// What was written with more to come waits no longer, unless the program has set a cork.
+    #[cold]
+    pub(super) fn uncork(&mut self) {
+        if !self.options.cork {
+            self.clear(flag::CORKED);
+            self.cork_at = Instant::NEVER;
+        }
     }
 
     /// What is queued to be read, and room to write of up to `room_max` bytes: less if less is free, or if the
@@ -249,8 +280,9 @@ impl Connection {
 
     /// Copies into the flags what each segment asks for.
     pub(super) fn copy_options(&mut self) {
+        let waits = self.is(flag::CORKED) && self.marks.more;
         self.clear(flag::CORKED | flag::QUICK_ACK);
-        if self.options.cork {
+        if self.options.cork || waits {
             self.set(flag::CORKED);
         }
         if self.options.quick_ack {

@@ -175,6 +175,7 @@ impl Connection {
             && self.window.cwnd > 0
             && self.duplicate.is_none()
             && self.reassembly.is_empty()
+            && self.marks.is_plain()
             && now.nanos_since(self.last_sent) <= u64::from(self.rtt.rto_us()) * 1000;
         if !usual {
             return None;

@@ -22,6 +22,7 @@ use crate::congestion::{Congestion, Window};
 use crate::counters::Counters;
 use crate::flight::{Flight, Sent};
 use crate::handshake::OpenedBy;
+use crate::marks::Marks;
 use crate::prr::Prr;
 use crate::reassembly::Reassembly;
 use crate::record::TimeWait;
@@ -264,6 +265,7 @@ pub(crate) struct Connection {
     last_sent: Instant,
     flight: Flight,
     pub(crate) send: Buffer,
+    marks: Marks,
     pub(crate) receive: Buffer,
 
     // What some segments need.
@@ -489,6 +491,7 @@ impl Connection {
         self.flight.clear();
         self.flight.release(&mut shared.flights);
         self.send.release(&mut shared.pool);
+        self.marks.clear();
         if !matches!(why, Ended::Finished) {
             // Bytes that have arrived in order can still be read, as from a socket of Linux.
             self.reassembly.clear();

@@ -100,6 +100,22 @@ impl Connection {
         self.write_end().since(self.snd_nxt)
     }
 
+    /// Of these, bytes that may leave in one segment: up to the end of a record.
+    #[inline]
+    fn piece(&self) -> u32 {
+        let unsent = self.unsent();
+        self.marks.record_end().map_or(unsent, |end| unsent.min(end.since(self.snd_nxt)))
+    }
+
+    /// Of the next `len` bytes, those up to the segment that PSH goes with: it would come too late behind others.
+    #[inline]
+    fn with_push(&self, len: u32) -> u32 {
+        match self.marks.first() {
+            Some(end) => len.min(end.since(self.snd_nxt).next_multiple_of(u32::from(self.mss))),
+            None => len,
+        }
+    }
+
     /// New data, as far as windows and Nagle's rule allow, and FIN.
     fn send_new(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         if self.unsent() == 0 && (!self.is(flag::FIN_QUEUED) || self.is(flag::FIN_SENT)) {
@@ -125,11 +141,13 @@ impl Connection {
                 limited = true;
                 break;
             }
-            let Some(len) = self.next_len(now, unsent, fin, room, shared) else {
+            // Nothing is added to a record that has ended, so it does not wait for more.
+            let piece = self.piece();
+            let Some(len) = self.next_len(now, piece, fin || piece < unsent, room, shared) else {
                 by_receiver = self.is_blocked_by_receiver();
                 break;
             };
-            self.send_data(now, len, shared, sink)?;
+            self.send_data(now, self.with_push(len), shared, sink)?;
         }
         if self.unsent() == 0 {
             self.clear(flag::UNCORK);
@@ -143,13 +161,13 @@ impl Connection {
     }
 
     /// Bytes of the next segment, which may hold several full-sized ones; `None` if it waits. `room`: the segments
-    /// that the congestion window has left.
-    fn next_len(&mut self, now: Instant, unsent: u32, fin: bool, room: u32, shared: &Shared) -> Option<u32> {
+    /// that the congestion window has left. `ends`: nothing can be added to what is unsent.
+    fn next_len(&mut self, now: Instant, unsent: u32, ends: bool, room: u32, shared: &Shared) -> Option<u32> {
         let mss = u32::from(self.mss);
         let window = self.window_end().since(self.snd_nxt);
         if unsent.wrapping_sub(1) < mss && unsent <= window {
             // The last segment of what was written, whole.
-            let waits = unsent < mss && self.must_wait(fin, now);
+            let waits = unsent < mss && self.must_wait(ends, now);
             return (!waits).then_some(unsent);
         }
         // At least two leave in a window, so that the peer's acknowledgements keep coming (Linux's `tcp_cwnd_test`).
@@ -157,7 +175,7 @@ impl Connection {
         let most = room.min(half).min(self.segments_at_once(shared)).saturating_mul(mss);
         if unsent == 0 {
             // A FIN needs a number of the window, as a byte does.
-            return (fin && window > 0).then_some(0);
+            return (ends && window > 0).then_some(0);
         }
         if window == 0 {
             return None;
@@ -165,7 +183,7 @@ impl Connection {
         let len = unsent.min(most).min(window);
         let whole = len / mss * mss;
         let partial = len % mss;
-        if partial > 0 && (len < unsent || self.must_wait(fin, now)) {
+        if partial > 0 && (len < unsent || self.must_wait(ends, now)) {
             // The rest of a window, or a small segment that waits: only full-sized ones go.
             if len == window && len < unsent && whole == 0 {
                 // Silly window avoidance (RFC 9293 section 3.8.6.2.1): half of the largest window is worth it.
@@ -189,8 +207,8 @@ impl Connection {
 
     /// Nagle's rule as refined by Minshall: a small segment waits for the acknowledgement of a small one
     /// (RFC 9293 section 3.7.4). A cork holds it for 200 ms.
-    fn must_wait(&mut self, fin: bool, now: Instant) -> bool {
-        if fin || self.is(flag::UNCORK) {
+    fn must_wait(&mut self, ends: bool, now: Instant) -> bool {
+        if ends || self.is(flag::UNCORK) {
             return false;
         }
         if self.is(flag::CORKED) {
@@ -257,6 +275,7 @@ impl Connection {
         let start = self.snd_nxt;
         let unsent = self.unsent();
         let last = len == unsent;
+        let ends = self.marks.has_end(start + len) || last && !self.marks.more;
         // FIN needs a number of the window, as a byte does.
         let fits = len < self.window_end().since(start);
         let fin = last && fits && self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
@@ -265,7 +284,7 @@ impl Connection {
         if fin {
             flags |= sent::FIN;
         }
-        if last && len > 0 {
+        if ends && len > 0 {
             flags |= sent::PUSH;
         }
         let record = Sent {
@@ -281,6 +300,7 @@ impl Connection {
         self.flight.push(record, &mut shared.flights);
         self.prr.sent(record.count);
         self.snd_nxt = record.end;
+        self.marks.sent(start + len);
         if fin {
             self.set(flag::FIN_SENT);
         }
@@ -434,7 +454,7 @@ impl Connection {
         if self.is(flag::PERSIST) {
             shared.counters.window_probes += 1;
             let window = self.window_end().since(self.snd_nxt);
-            let len = window.min(self.unsent()).min(u32::from(self.mss));
+            let len = window.min(self.piece()).min(u32::from(self.mss));
             if len > 0 {
                 self.send_data(now, len, shared, sink)?;
             } else {
@@ -463,7 +483,7 @@ impl Connection {
         }
         let mss = u32::from(self.mss);
         let window = self.window_end().since(self.snd_nxt);
-        let len = self.unsent().min(mss);
+        let len = self.piece().min(mss);
         if len > 0 && len <= window {
             self.send_data(now, len, shared, sink)?;
             self.clear(flag::PROBE_IS_OLD);

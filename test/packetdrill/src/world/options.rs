@@ -7,7 +7,7 @@ use crate::engine::Connection;
 use crate::errno::{Answer, Errno};
 use crate::profile::Profile;
 use crate::world::World;
-use crate::world::socket::Phase;
+use crate::world::socket::{Phase, Socket};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::SOL_TCP;
@@ -58,8 +58,20 @@ impl World {
             _ => number,
         };
         socket.values.insert((level, name), kept);
+        if (profile, level, name) == (Profile::Linux, TCP, libc::TCP_NODELAY) && number != 0 {
+            self.send_waiting(fd);
+        }
         self.apply_options(fd);
         Ok(0)
+    }
+
+    /// Linux sends what waits each time that TCP_NODELAY is set, also if it was set before.
+    fn send_waiting(&mut self, fd: i32) {
+        let now_us = self.now_us();
+        let connection = self.sockets.get(&fd).and_then(Socket::connection);
+        if let (Some(connection), Ok(options)) = (connection, self.engine_options(fd)) {
+            self.engine().set_options(now_us, connection, Options { no_delay: false, ..options });
+        }
     }
 
     pub(crate) fn getsockopt(&mut self, fd: i32, level: i32, name: i32) -> Answer<Vec<u8>> {
@@ -156,7 +168,7 @@ impl World {
         let segment = exact.unwrap_or_else(|| u32::from(mtu.saturating_sub(headers)).max(1));
         Ok(Options {
             no_delay: is_on(libc::TCP_NODELAY),
-            cork: is_on(libc::TCP_CORK) || socket.has_more,
+            cork: is_on(libc::TCP_CORK),
             quick_ack: is_on(libc::TCP_QUICKACK),
             acks: profile.acks(),
             keepalive: if keeps {

@@ -25,11 +25,6 @@ impl World {
                 }
                 Said::default()
             }
-            "ethtool" => {
-                self.knobs.offloads(words);
-                self.reconfigure();
-                Said::default()
-            }
             "nstat" => {
                 let counted = core::mem::take(&mut self.strange_icmp);
                 let text = format!("#kernel\nTcpExtOutOfWindowIcmps {counted} 0.0\n");
@@ -41,7 +36,8 @@ impl World {
                 self.engine().forget_time_wait();
                 Said::default()
             }
-            // Queues, keys and modules of the kernel: nothing of them is here.
+            // Queues, offloads, keys and modules of the kernel: nothing of them is here. What TCP sends as one leaves in
+            // segments whatever the interface can (`packet::build`).
             _ => Said::default(),
         }
     }

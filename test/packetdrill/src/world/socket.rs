@@ -38,8 +38,6 @@ pub(crate) struct Socket {
     pub(crate) values: BTreeMap<(i32, i32), i32>,
     /// `SO_LINGER`: whether, and for how many seconds.
     pub(crate) linger: (i32, i32),
-    /// The last send had `MSG_MORE`.
-    pub(crate) has_more: bool,
 }
 
 impl Socket {
@@ -57,7 +55,6 @@ impl Socket {
             is_unreported: false,
             values: BTreeMap::new(),
             linger: (0, 0),
-            has_more: false,
         }
     }
 

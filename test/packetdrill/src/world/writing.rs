@@ -1,5 +1,7 @@
 //! Calls that write.
 
+use twinpath_tcp::End;
+
 use crate::address;
 use crate::engine::Connection;
 use crate::errno::{Answer, Errno};
@@ -23,13 +25,11 @@ impl World {
             Err(_) if *done > 0 => return Step::Done(Ok(*done)),
             Err(errno) => return Step::Done(Err(errno)),
         };
-        let has_more = flags & libc::MSG_MORE != 0;
-        if self.sockets.get(&fd).is_some_and(|it| it.has_more != has_more) {
-            if let Some(socket) = self.sockets.get_mut(&fd) {
-                socket.has_more = has_more;
-            }
-            self.apply_options(fd);
-        }
+        let end = match flags {
+            _ if flags & libc::MSG_EOR != 0 => End::Record,
+            _ if flags & libc::MSG_MORE != 0 => End::More,
+            _ => End::Piece,
+        };
         // Who has waited for room goes on when there is enough of it.
         if *has_waited && !self.is_writable(fd, connection) {
             return Step::Wait(None);
@@ -41,7 +41,10 @@ impl World {
             // Of a full buffer, the engine refuses a byte, and notes that it was asked for.
             let is_full = self.view(connection).is_some_and(|it| it.unacknowledged >= self.send_buffer(fd));
             let next = &bytes[*done..*done + piece.max(usize::from(is_full))];
-            let count = self.engine().send(now_us, connection, next, is_whole);
+            // What fills a segment of Linux's before the write has ended ends nothing.
+            let is_last = self.profile == Profile::FreeBsd || *done + next.len() == bytes.len();
+            let end = if is_last { end } else { End::More };
+            let count = self.engine().send(now_us, connection, next, end, is_whole);
             *done += count;
             if count == 0 {
                 *has_waited = true;

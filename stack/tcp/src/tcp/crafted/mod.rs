@@ -3,6 +3,7 @@
 //! Numbers are relative: those of the peer count from 0, which is its SYN; those of the engine from its SYN.
 
 mod answering;
+mod ending;
 mod hostile;
 mod opening;
 mod receiving;

@@ -1,0 +1,114 @@
+//! Where what a program has written and not yet sent ends, as far as its segments have to show it.
+
+use std::collections::VecDeque;
+
+use crate::seq::Seq;
+
+/// Marks that are kept at a time. What would need one more is not told apart.
+const MARKS_MAX: usize = 1024;
+
+/// What the last byte of a write ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// A piece that the peer's program may have at once: PSH goes with it (RFC 9293 section 3.9.1.2).
+    #[default]
+    Piece,
+    /// Nothing, as more is about to be written: only full-sized segments leave, until more is written or something is
+    /// acknowledged, or for 200 ms (Linux's `MSG_MORE`).
+    More,
+    /// A record: what is written later leaves in other segments (Linux's `MSG_EOR`).
+    Record,
+}
+
+/// A number behind a byte that ends something.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    end: Seq,
+    is_record: bool,
+}
+
+/// The marks, in the order of their numbers: all lie behind what was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    list: VecDeque<Mark>,
+    /// The last write said [`End::More`].
+    pub(crate) more: bool,
+    /// PSH goes with the byte before this number. It has a meaning while there is more to come.
+    pushed: Seq,
+}
+
+impl Marks {
+    /// The last byte ends a piece, and no other end matters.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.more && self.list.is_empty()
+    }
+
+    /// A write without an end begins at `start`.
+    pub(crate) const fn begin_more(&mut self, start: Seq) {
+        if !self.more {
+            (self.more, self.pushed) = (true, start);
+        }
+    }
+
+    /// More was written, up to `end`. PSH goes with each half of the largest window that the peer has offered: it may
+    /// hand data up only then (Linux's `forced_push`).
+    pub(crate) fn add_more(&mut self, end: Seq, max_window: u32) {
+        if end.since(self.pushed) > max_window / 2 {
+            self.pushed = end;
+            self.add(Mark { end, is_record: false });
+        }
+    }
+
+    /// A record ends before `end`.
+    pub(crate) fn add_record(&mut self, end: Seq) {
+        self.add(Mark { end, is_record: true });
+    }
+
+    fn add(&mut self, mark: Mark) {
+        if self.list.len() < MARKS_MAX {
+            self.list.push_back(mark);
+        }
+    }
+
+    /// Where the first record ends that was not sent.
+    #[inline]
+    pub(crate) fn record_end(&self) -> Option<Seq> {
+        self.list.iter().find(|mark| mark.is_record).map(|mark| mark.end)
+    }
+
+    /// Where the first end lies, of whatever.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Seq> {
+        self.list.front().map(|mark| mark.end)
+    }
+
+    /// Whether something ends before `next`.
+    #[inline]
+    pub(crate) fn has_end(&self, next: Seq) -> bool {
+        self.list.front().is_some_and(|mark| !mark.end.after(next))
+    }
+
+    /// All before `next` was sent.
+    #[inline]
+    pub(crate) fn sent(&mut self, next: Seq) {
+        while self.has_end(next) {
+            self.list.pop_front();
+        }
+    }
+
+    /// Nothing is to be sent any more.
+    pub(crate) fn clear(&mut self) {
+        self.list = VecDeque::new();
+        self.more = false;
+    }
+
+    /// Checks that the marks lie within what is to be sent.
+    pub(crate) fn check(&self, next: Seq, end: Seq) {
+        let mut before = next;
+        for mark in &self.list {
+            assert!(mark.end.after(before) && !mark.end.after(end), "{before:?} {mark:?} {end:?}");
+            before = mark.end;
+        }
+    }
+}
