@@ -133,11 +133,11 @@ impl Connection {
             if unsent == 0 && !fin {
                 break;
             }
-            let room = self
-                .window
-                .cwnd
-                .saturating_sub(self.flight.in_flight() - self.dupacks.min(self.flight.in_flight()));
-            if room == 0 {
+            let in_flight = self.flight.in_flight() - self.dupacks.min(self.flight.in_flight());
+            let room = self.window.cwnd.saturating_sub(in_flight);
+            // A FIN alone has no octets, which is what the window counts (RFC 5681 section 2): one more may be in flight.
+            let is_bare = unsent == 0 && in_flight <= self.window.cwnd;
+            if room == 0 && !is_bare {
                 limited = true;
                 break;
             }
