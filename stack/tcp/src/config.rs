@@ -56,6 +56,9 @@ pub struct Config {
     pub window_scale: bool,
     /// Explicit congestion notification.
     pub ecn: Ecn,
+    /// SYNs that ask for it, and answers to a SYN that accept it, before it is left out: what drops such segments may
+    /// be on the path (RFC 3168 section 6.1.1.1).
+    pub ecn_syns: u8,
     /// Congestion control.
     pub congestion: CongestionKind,
     /// Segments of the initial window (RFC 6928).
@@ -92,6 +95,11 @@ pub struct Config {
     pub challenges_per_second: u32,
     /// The shortest time between two challenge acknowledgements of one connection.
     pub challenge_interval: Duration,
+    /// Whether a RST that lies in the window, but not at its beginning, is answered by a challenge (RFC 5961
+    /// section 3.2). Otherwise it resets the connection (RFC 9293 section 3.5.3).
+    pub challenge_resets: bool,
+    /// The same of a SYN that lies in the window (RFC 5961 section 4.2).
+    pub challenge_syns: bool,
     /// Full-sized segments that leave as one at the least, if the windows allow it (Linux's `tcp_min_tso_segs`).
     pub segments_at_once: u32,
     /// The largest payload of one segment that leaves as a whole, to be cut below; 0: nothing is cut.
@@ -119,6 +127,7 @@ impl Default for Config {
             timestamps: true,
             window_scale: true,
             ecn: Ecn::Accept,
+            ecn_syns: 2,
             congestion: CongestionKind::Cubic,
             initial_window: 10,
             reordering: 3,
@@ -137,6 +146,8 @@ impl Default for Config {
             fin_wait_time: Duration::from_secs(60),
             challenges_per_second: 1000,
             challenge_interval: Duration::from_millis(500),
+            challenge_resets: true,
+            challenge_syns: true,
             segments_at_once: 2,
             super_segment: 65_160,
             scale: None,

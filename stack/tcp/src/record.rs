@@ -64,7 +64,7 @@ impl HalfOpen {
         }
     }
 
-    pub(crate) fn handshake(&self) -> Handshake {
+    pub(crate) fn handshake(&self, config: &Config) -> Handshake {
         let has = |bit: u8| self.flags & bit != 0;
         Handshake {
             iss: self.iss,
@@ -76,7 +76,7 @@ impl HalfOpen {
             sack: has(SACK),
             timestamps: has(TIMESTAMPS).then_some(self.ts_recent),
             // The last answers did not offer it any more.
-            ecn: has(ECN) && self.retries < 2,
+            ecn: has(ECN) && self.retries < config.ecn_syns,
         }
     }
 
@@ -125,7 +125,7 @@ impl HalfOpen {
         }
         let mut flags = Flags::SYN | Flags::ACK;
         // A peer that does not answer may sit behind something that drops ECN (RFC 3168 section 6.1.1.1).
-        if has(ECN) && self.retries < 2 && config.ecn != Ecn::Off {
+        if has(ECN) && self.retries < config.ecn_syns && config.ecn != Ecn::Off {
             flags |= Flags::ECE;
         }
         let header = header(tuple, self.iss, self.irs + 1, flags, window.min(65_535) as u16);
@@ -177,17 +177,22 @@ pub(crate) enum InTimeWait {
     Acknowledge { restart: bool },
     /// A new connection takes its place (RFC 6191); its sequence numbers begin above these.
     Replace,
+    /// The peer is reset, and the record forgotten.
+    Reset,
 }
 
 impl TimeWait {
-    /// RFC 9293 section 3.10.7.4, RFC 1337, RFC 6191.
-    pub(crate) fn segment(&self, segment: &Segment<'_>) -> InTimeWait {
+    /// RFC 9293 section 3.10.7.4, RFC 1337, RFC 6191. `challenges_syns`: see [`Config::challenge_syns`].
+    pub(crate) fn segment(&self, segment: &Segment<'_>, challenges_syns: bool) -> InTimeWait {
         let times = segment.options.timestamps.filter(|_| self.ts_recent.is_some());
         let newer = times.is_some_and(|times| Seq(times.value).after(Seq(self.ts_recent.unwrap_or(0))));
         let old = times.is_some_and(|times| Seq(times.value).before(Seq(self.ts_recent.unwrap_or(0))));
         if segment.has(Flags::RST) {
             // An acceptable reset would end TIME_WAIT too early (RFC 1337).
             return InTimeWait::Stay;
+        }
+        if segment.has(Flags::SYN) && !challenges_syns && self.is_in_window(segment) {
+            return InTimeWait::Reset;
         }
         if segment.flags.opens() && !old {
             if segment.seq.after(self.rcv_nxt) || newer {
@@ -203,6 +208,16 @@ impl TimeWait {
             return InTimeWait::Stay;
         }
         InTimeWait::Acknowledge { restart: segment.has(Flags::FIN) }
+    }
+
+    fn is_in_window(&self, segment: &Segment<'_>) -> bool {
+        !segment.seq.before(self.rcv_nxt) && segment.seq.before(self.rcv_nxt + self.rcv_wnd)
+    }
+
+    /// Resets the peer.
+    pub(crate) fn reset(&self, tuple: &Tuple, sink: &mut impl Sink) -> bool {
+        let header = header(tuple, self.snd_nxt, self.rcv_nxt, Flags::RST | Flags::ACK, 0);
+        sink.send(tuple, &Outgoing { header, options: &[], payload: &[], unit: 0, capable: false })
     }
 
     pub(crate) fn acknowledge(&self, now: Instant, tuple: &Tuple, sink: &mut impl Sink) -> bool {

@@ -725,7 +725,7 @@ impl Tcp {
         let each = self.shared.config.challenge_interval;
         let again = now + self.shared.config.time_wait_time;
         let Some((_, record)) = self.time_wait.get(index) else { return Verdict::Answered };
-        match record.segment(segment) {
+        match record.segment(segment, self.shared.config.challenge_syns) {
             InTimeWait::Stay => {}
             InTimeWait::Acknowledge { restart } => {
                 if restart {
@@ -736,6 +736,12 @@ impl Tcp {
                     let sent = record.acknowledge(now, tuple, sink);
                     self.shared.counters.segments_out += u64::from(sent);
                 }
+            }
+            InTimeWait::Reset => {
+                let sent = record.reset(tuple, sink);
+                self.end_time_wait(index);
+                self.shared.counters.resets_out += u64::from(sent);
+                self.shared.counters.segments_out += u64::from(sent);
             }
             InTimeWait::Replace => {
                 let above = record.snd_nxt + 65_537;
@@ -895,7 +901,7 @@ impl Tcp {
         }
         if segment.has(Flags::RST) {
             // RFC 5961 section 3.2.
-            if segment.seq == next {
+            if segment.seq == next || !self.shared.config.challenge_resets {
                 self.shared.counters.failed_opens += 1;
                 self.forget_half_open(index);
             } else {
@@ -959,7 +965,7 @@ impl Tcp {
             return Verdict::Answered;
         }
         self.forget_half_open(index);
-        let handshake = record.handshake();
+        let handshake = record.handshake(&self.shared.config);
         let mut connection = Connection::accepted(
             *tuple,
             &handshake,

@@ -103,6 +103,10 @@ impl Sink for Sent {
             segment.header.sequence = end.wrapping_sub(1);
             segment.header.flags.0 |= Flags::FIN;
         }
+        if self.profile == Profile::FreeBsd && segment.header.flags.0 & Flags::RST != 0 {
+            // FreeBSD's `tcp_respond`.
+            segment.header.window = 0;
+        }
         self.segments.extend(packet::build(tuple, &segment, self.profile));
         true
     }

@@ -167,6 +167,8 @@ impl Knobs {
             dsack: self.is_on("net.ipv4.tcp_dsack", true),
             timestamps: self.is_on("net.ipv4.tcp_timestamps", true),
             window_scale: self.is_on("net.ipv4.tcp_window_scaling", true),
+            // Linux's `tcp_ecn_fallback`: only the first SYN asks.
+            ecn_syns: 1,
             ecn: match self.number("net.ipv4.tcp_ecn") {
                 Some(0) => Ecn::Off,
                 Some(1) => Ecn::Request,
@@ -202,6 +204,9 @@ impl Knobs {
             sack: self.is_on("net.inet.tcp.sack.enable", true),
             timestamps: is_on,
             window_scale: is_on,
+            challenge_resets: !self.is_on("net.inet.tcp.insecure_rst", false),
+            challenge_syns: !self.is_on("net.inet.tcp.insecure_syn", false),
+            ecn_syns: self.small("net.inet.tcp.ecn.maxretries", 1_u8).saturating_add(1),
             ecn: match self.number("net.inet.tcp.ecn.enable") {
                 Some(0) => Ecn::Off,
                 Some(1) => Ecn::Request,

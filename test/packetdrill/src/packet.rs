@@ -136,6 +136,15 @@ pub(crate) fn build(tuple: &Tuple, segment: &Outgoing<'_>, profile: Profile) -> 
     built
 }
 
+impl Built {
+    /// Takes the options out.
+    pub(crate) fn strip(&mut self) {
+        let Some(words) = self.bytes.get(12).map(|byte| usize::from(byte >> 4)) else { return };
+        self.bytes.drain(tcp::HEADER_LEN..(4 * words).max(tcp::HEADER_LEN));
+        self.bytes[12] = (tcp::HEADER_LEN as u8 / 4) << 4 | self.bytes[12] & 15;
+    }
+}
+
 /// The same options, as FreeBSD lays them out (`tcp_addoptions` in its tcp_output.c): a window scale before what SACK and
 /// timestamps need, each where its value is aligned, and zeros at the end.
 fn in_freebsd_order(options: &[u8]) -> Vec<u8> {

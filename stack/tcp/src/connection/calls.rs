@@ -3,7 +3,7 @@
 use twinpath_time::{Duration, Instant};
 
 use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Shared, State, flag};
-use crate::config::Options;
+use crate::config::{Acks, Options};
 use crate::congestion::Congestion;
 use crate::info::{Info, TcpState};
 use crate::marks::End;
@@ -161,7 +161,10 @@ impl Connection {
         }
         if self.is(flag::ACK_LATER) {
             let pending = self.rcv_nxt - self.rcv_wup;
-            let small = pending > 0 && self.receive.is_empty() && !self.is(flag::INTERACTIVE);
+            let small = self.options.acks == Acks::Adaptive
+                && pending > 0
+                && self.receive.is_empty()
+                && !self.is(flag::INTERACTIVE);
             if pending > u32::from(self.rcv_mss) || small {
                 self.set(flag::ACK_NOW);
                 return;

@@ -99,6 +99,7 @@ impl Connection {
             end_at: Instant::NEVER,
             cork_at: Instant::NEVER,
             mtu: config.mtu,
+            own_mss: config.mtu.saturating_sub(tuple.headers()),
             peer_mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
             options: Box::new(options),
             window_used_end: iss,
@@ -164,10 +165,10 @@ impl Connection {
         self.mss = mss.max(MSS_MIN - TIMESTAMPS_LEN);
     }
 
-    /// What this end takes in a segment, for its SYN.
+    /// What this end takes in a segment, for its SYN: that of the interface, whatever the path towards the peer carries
+    /// (RFC 9293 section 3.7.1).
     pub(super) fn offered_mss(&self) -> u16 {
-        let path = self.mtu.saturating_sub(self.tuple.headers());
-        if self.options.mss > 0 { path.min(self.options.mss) } else { path }
+        if self.options.mss > 0 { self.own_mss.min(self.options.mss) } else { self.own_mss }
     }
 
     /// The handshake is complete: `snd_una` may still be that of the SYN.

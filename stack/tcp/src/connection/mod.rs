@@ -317,6 +317,8 @@ pub(crate) struct Connection {
     challenged_at: Instant,
     /// What the path carries, bytes of an IP packet.
     mtu: u16,
+    /// The largest segment that the interface takes.
+    own_mss: u16,
     /// The largest segment that the peer takes.
     peer_mss: u16,
     pub(crate) ended: Option<Ended>,

@@ -767,7 +767,7 @@ impl Connection {
             if self.is(flag::ECN) {
                 flags |= Flags::ECE;
             }
-        } else if config.ecn == Ecn::Request && self.retries < 2 {
+        } else if config.ecn == Ecn::Request && self.retries < config.ecn_syns {
             flags |= Flags::ECE | Flags::CWR;
             self.set(flag::ECN);
         } else {

@@ -85,6 +85,7 @@ impl Connection {
             // Both open at once: SYN-ACK is sent until ours is acknowledged.
             self.state = State::SynReceived;
             self.set(flag::SYN_DUE);
+            self.keep_early(segment, shared);
             return Reply::None;
         }
         self.time_handshake(now, segment);
@@ -93,6 +94,30 @@ impl Connection {
         self.snd_wl1 = segment.seq;
         self.set(flag::ACK_NOW);
         Reply::None
+    }
+
+    /// Data on the SYN of a peer that opens at the same time waits for the end of the handshake (RFC 9293
+    /// section 3.10.7.3).
+    fn keep_early(&mut self, segment: &Segment<'_>, shared: &mut Shared) {
+        let len = segment.payload.len().min(self.rcv_wnd as usize);
+        if len > 0
+            && !shared.pool.is_short()
+            && self.receive.write_ahead(0, &segment.payload[..len], &mut shared.pool)
+        {
+            self.reassembly.add(self.rcv_nxt, self.rcv_nxt + len as u32, &mut None);
+        }
+    }
+
+    /// The handshake has ended: what came with the SYN has arrived. Nobody is to read it if the program has closed the
+    /// connection: then it comes again, and is refused.
+    #[cold]
+    fn take_early(&mut self, now: Instant, shared: &mut Shared) {
+        let end = self.reassembly.advance(self.rcv_nxt).filter(|_| !self.is(flag::ORPHAN));
+        let Some(end) = end else { return self.release(shared) };
+        let len = end - self.rcv_nxt;
+        self.receive.commit(len as usize);
+        self.accept(now, len);
+        self.tell(Events::READABLE);
     }
 
     /// Whether a timestamp was not sent by this connection.
@@ -140,6 +165,9 @@ impl Connection {
             }
             self.snd_wnd = u32::from(segment.window) << self.snd_scale;
             self.max_window = self.max_window.max(self.snd_wnd);
+            if !self.reassembly.is_empty() {
+                self.take_early(now, shared);
+            }
         }
         if !self.acknowledge(now, segment, shared) {
             return (Fresh::default(), Reply::None);
@@ -171,7 +199,8 @@ impl Connection {
         }
         if segment.has(Flags::RST) {
             let last = self.reassembly.end().filter(|_| self.is(flag::SACK));
-            if segment.seq == self.rcv_nxt || Some(segment.seq) == last {
+            let is_exact = segment.seq == self.rcv_nxt || Some(segment.seq) == last;
+            if is_exact || !shared.config.challenge_resets {
                 self.reset(shared);
             } else {
                 self.challenge(now, shared);
@@ -179,7 +208,12 @@ impl Connection {
             return false;
         }
         if segment.has(Flags::SYN) && !self.is_crossing(segment) {
-            self.challenge(now, shared);
+            if shared.config.challenge_syns || segment.seq.before(self.rcv_nxt) {
+                self.challenge(now, shared);
+            } else {
+                self.set(flag::SEND_RESET);
+                self.reset(shared);
+            }
             return false;
         }
         true

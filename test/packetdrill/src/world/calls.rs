@@ -194,6 +194,9 @@ impl World {
             Phase::Listening(listener) => self.engine().unlisten(now_us, listener),
             Phase::Connecting(connection) | Phase::Connected(connection) => {
                 self.owners.remove(&connection);
+                if let (Some(local), Some(remote)) = (socket.local, socket.remote) {
+                    self.closed.insert(twinpath_tcp::Tuple::new(local, remote), socket.marks());
+                }
                 let aborts = self.profile.aborts_with_unread();
                 let unread = self.view(connection).map_or(0, |it| it.unread);
                 let engine = self.engine();

@@ -52,6 +52,8 @@ pub(crate) struct World {
     pipes: BTreeMap<i32, Pipe>,
     /// The sockets of connections.
     owners: HashMap<Connection, i32>,
+    /// What the IP headers of connections say whose sockets are closed.
+    closed: HashMap<Tuple, Marks>,
     /// Packets to the network, with the time at which each was sent, µs.
     packets: VecDeque<(Vec<u8>, u64)>,
     next_port: u16,
@@ -96,6 +98,7 @@ impl World {
             epolls: BTreeMap::new(),
             pipes: BTreeMap::new(),
             owners: HashMap::new(),
+            closed: HashMap::new(),
             packets: VecDeque::new(),
             next_port: EPHEMERAL_FIRST,
             refused: Errno::ECONNREFUSED,
@@ -183,7 +186,12 @@ impl World {
         let now_us = self.clock_us;
         match packet::parse(bytes, self.unit) {
             Some(packet::Arrived::Segment(_, segment)) if self.knobs.drops(&segment) => {}
-            Some(packet::Arrived::Segment(tuple, segment)) => self.engine().segment(now_us, &tuple, &segment),
+            Some(packet::Arrived::Segment(tuple, mut segment)) => {
+                if self.socket_at(&tuple).is_some_and(Socket::has_no_options) {
+                    segment.options = twinpath_wire::tcp::Options::default();
+                }
+                self.engine().segment(now_us, &tuple, &segment);
+            }
             Some(packet::Arrived::Icmp(tuple, quoted)) => {
                 let Some(error) = self.knobs.icmp(&quoted) else { return };
                 if self.engine().icmp(now_us, &tuple, quoted.sequence, error) {
@@ -215,21 +223,25 @@ impl World {
         self.wake_epolls();
     }
 
-    fn push(&mut self, built: Built) {
-        let marks = self.marks(&built.tuple);
+    fn push(&mut self, mut built: Built) {
+        let socket = self.socket_at(&built.tuple);
+        let closed = self.closed.get(&built.tuple).copied().unwrap_or_default();
+        let marks = socket.map_or(closed, Socket::marks);
+        if socket.is_some_and(Socket::has_no_options) {
+            built.strip();
+        }
         self.packets.push_back((packet::emit(built, marks), self.clock_us));
     }
 
-    /// What the IP header of a connection's packets says.
-    fn marks(&self, tuple: &Tuple) -> Marks {
+    /// The socket of a connection, or the one that listens for it; with FreeBSD also one that is only bound to its port.
+    fn socket_at(&self, tuple: &Tuple) -> Option<&Socket> {
         let is_of =
             |socket: &&Socket| socket.local == Some(tuple.local()) && socket.remote == Some(tuple.remote());
         let listens = |socket: &&Socket| {
-            socket.is_listening() && socket.local.is_some_and(|local| local.port() == tuple.local_port())
+            (socket.is_listening() || self.profile == Profile::FreeBsd && socket.phase == Phase::New)
+                && socket.local.is_some_and(|local| local.port() == tuple.local_port())
         };
-        let mut sockets = self.sockets.values();
-        let socket = sockets.find(is_of).or_else(|| self.sockets.values().find(listens));
-        socket.map_or(Marks::default(), Socket::marks)
+        self.sockets.values().find(is_of).or_else(|| self.sockets.values().find(listens))
     }
 
     fn event(&mut self, connection: Connection, event: Event) {

@@ -15,6 +15,7 @@ const TCP: i32 = libc::SOL_TCP;
 const SO_MEMINFO: i32 = 55;
 /// FreeBSD's options of TCP that Linux has no like of, by the numbers that the runner defines.
 const TCP_KEEPINIT: i32 = 1000;
+pub(crate) const TCP_NOOPT: i32 = 1001;
 
 impl World {
     pub(crate) fn setsockopt(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Answer<i32> {
@@ -164,7 +165,7 @@ impl World {
         let set = |name: i32| socket.value(SOCKET, name).map(whole);
         let keeps = socket.value(SOCKET, libc::SO_KEEPALIVE).is_some_and(|value| value != 0);
         let rounded = set(libc::SO_RCVBUF).unwrap_or(receive);
-        let headers = if socket.local.is_some_and(|it| it.is_ipv6()) { 60 } else { 40 };
+        let headers = if socket.family == libc::AF_INET6 { 60 } else { 40 };
         let segment = exact.unwrap_or_else(|| u32::from(mtu.saturating_sub(headers)).max(1));
         Ok(Options {
             no_delay: is_on(libc::TCP_NODELAY),

@@ -85,6 +85,11 @@ impl Socket {
         self.values.get(&(level, name)).copied()
     }
 
+    /// FreeBSD's `TCP_NOOPT`: its segments have no options, and those of its peer's are not read.
+    pub(crate) fn has_no_options(&self) -> bool {
+        self.value(libc::SOL_TCP, super::options::TCP_NOOPT).is_some_and(|value| value != 0)
+    }
+
     /// What the IP header of its packets says.
     pub(crate) fn marks(&self) -> Marks {
         let of = |v4, v6| {

@@ -350,3 +350,45 @@ fn blocks_that_find_no_room_beside_data_leave_by_themselves() {
     let told: Vec<_> = said.iter().filter(|said| said.len == 0).map(Said::blocks).collect();
     assert_eq!(told, [[(5001, 5101)]]);
 }
+
+#[test]
+fn by_rfc_793_resets_and_syns_within_the_window_end_the_connection() {
+    for (flags, own) in
+        [(Flags::RST, 0), (Flags::RST | Flags::ACK, 0), (Flags::SYN, 1), (Flags::SYN | Flags::ACK, 1)]
+    {
+        for (seq, ends) in [(1, true), (500, true), (65_535, true), (70_000, false), (0, false)] {
+            let config = Config { challenge_resets: false, challenge_syns: false, ..unlimited() };
+            let mut rig = Rig::new(config, &SACK);
+            let said = rig.say_with(seq, 1, flags, WINDOW, &[], &[]);
+            assert_eq!(rig.state() == TcpState::Close, ends, "{flags} {seq} {said:?}");
+            let resets = said.iter().filter(|it| it.has(Flags::RST | Flags::ACK) && it.seq == 1).count();
+            assert_eq!(resets, if ends { own } else { 0 }, "{flags} {seq} {said:?}");
+        }
+    }
+}
+
+#[test]
+fn by_rfc_793_a_syn_within_the_window_ends_time_wait() {
+    for (seq, ends) in [(2, true), (40_000, true), (1, false)] {
+        let config = Config { challenge_syns: false, ..unlimited() };
+        let mut rig = Rig::new(config, &SACK);
+        rig.end();
+        rig.say_with(1, 2, Flags::ACK | Flags::FIN, WINDOW, &[], &[]);
+        assert_eq!(rig.tcp.count().2, 1);
+        let said = rig.say_with(seq, 0, Flags::SYN, WINDOW, &[], &[]);
+        assert_eq!(rig.tcp.count().2, usize::from(!ends), "{seq}");
+        assert!(said.len() == 1 && said[0].has(Flags::RST | Flags::ACK) == ends, "{seq} {said:?}");
+        assert_eq!((said[0].seq, said[0].ack), (2, 2));
+    }
+}
+
+#[test]
+fn by_the_rule_of_bsd_reading_a_small_segment_does_not_acknowledge_it() {
+    for (acks, said) in [(Acks::Adaptive, 1), (Acks::EverySecond, 0)] {
+        let (mut rig, seq) = used(Config::default(), 100);
+        rig.set(Options { acks, ..Options::default() });
+        rig.read(1600);
+        assert!(rig.data(seq, 100).is_empty());
+        assert_eq!(rig.read(100).len(), said, "{acks:?}");
+    }
+}

@@ -250,3 +250,71 @@ fn a_listener_forgets_a_handshake_by_an_exact_reset_only() {
     assert!(rig.say_with(1, 1, Flags::RST, WINDOW, &[], &[]).is_empty());
     assert_eq!((rig.tcp.count().1, rig.counters().failed_opens), (0, 1));
 }
+
+#[test]
+fn data_on_a_crossing_syn_is_there_once_the_handshake_has_ended() {
+    for (config, seq) in [(Config::default(), 1), (Config::default(), 4), (separate(), 1)] {
+        let (mut rig, _) = Rig::connecting(config, Options::default());
+        let said = rig.say_with(0, 0, Flags::SYN, WINDOW, &[], b"abc");
+        // Only SYN is acknowledged until then.
+        assert!(said.len() == 1 && said[0].flags == SYN_ACK && said[0].ack == 1, "{said:?}");
+        assert!(rig.stream().received().is_empty());
+        let said = rig.say(seq, 1, WINDOW, &[]);
+        assert!(said.iter().all(|it| it.is_ack(4)), "{said:?}");
+        assert_eq!(rig.stream().received(), b"abc");
+        assert_eq!(rig.info().bytes_received, 3);
+        // What the peer sends again is a copy.
+        assert!(rig.say(1, 1, WINDOW, b"abcd")[0].is_ack(5));
+        assert_eq!(rig.stream().received(), b"abcd");
+        rig.tcp.check();
+    }
+}
+
+#[test]
+fn data_on_a_crossing_syn_is_dropped_if_nobody_is_to_read_it() {
+    let (mut rig, _) = Rig::connecting(Config::default(), Options::default());
+    rig.say_with(0, 0, Flags::SYN, WINDOW, &[], b"abc");
+    rig.close();
+    let said = rig.say(1, 1, WINDOW, &[]);
+    assert!(said.iter().any(|it| it.has(Flags::FIN) && it.ack == 1), "{said:?}");
+    rig.tcp.check();
+    assert!(rig.say(1, 1, WINDOW, b"abc").iter().any(|it| it.has(Flags::RST)));
+    assert_eq!(rig.tcp.memory(), 0);
+}
+
+#[test]
+fn congestion_notification_is_left_out_of_later_syns() {
+    for ecn_syns in [1, 2] {
+        let config = Config { ecn: Ecn::Request, ecn_syns, ..Config::default() };
+        let (mut rig, syn) = Rig::connecting(config, Options::default());
+        let mut syns = vec![syn];
+        while syns.len() < 4 {
+            syns.extend(rig.pass_to_deadline(Duration::from_secs(60)));
+        }
+        let asks = syns.iter().take_while(|it| it.has(Flags::ECE | Flags::CWR)).count();
+        assert_eq!(asks, usize::from(ecn_syns));
+        assert!(syns[asks..].iter().all(|it| it.flags == Flags::SYN));
+    }
+}
+
+#[test]
+fn what_a_syn_offers_does_not_follow_from_the_path() {
+    let (mut rig, syn) = connecting();
+    assert_eq!(syn.parsed().mss, Some(1460));
+    rig.icmp(0, IcmpError::TooBig(1000));
+    let again = rig.pass_to_deadline(Duration::from_secs(2));
+    let again = if again.is_empty() { rig.pass(Duration::from_secs(2)) } else { again };
+    assert_eq!(again[0].parsed().mss, Some(1460));
+    assert_eq!(rig.info().advertised_mss, 1460);
+}
+
+#[test]
+fn by_rfc_793_a_reset_within_the_window_refuses_a_handshake() {
+    let config = Config { challenge_resets: false, ..Config::default() };
+    for (seq, refused) in [(1, true), (65_535, true), (65_537, false), (0, false)] {
+        let mut rig = Rig::listening(config.clone());
+        rig.syn(0, Flags::SYN, &SACK);
+        assert!(rig.say_with(seq, 0, Flags::RST, WINDOW, &[], &[]).is_empty());
+        assert_eq!(rig.counters().failed_opens, u64::from(refused), "{seq}");
+    }
+}
