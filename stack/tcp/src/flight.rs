@@ -3,10 +3,13 @@
 //!
 //! Counts are in full-sized segments, also where a record holds several that left as one.
 
+mod late;
+
 use std::collections::VecDeque;
 
 use twinpath_time::Instant;
 
+pub(crate) use self::late::Overdue;
 use crate::seq::Seq;
 
 /// Bits of [`Sent::flags`].
@@ -26,7 +29,7 @@ pub(crate) mod flag {
 }
 
 /// A segment in flight, or several that left as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) start: Seq,
     pub(crate) end: Seq,
@@ -37,12 +40,25 @@ pub(crate) struct Sent {
     pub(crate) flags: u8,
     /// Segments.
     pub(crate) count: u32,
+    /// So many records from this one on are acknowledged selectively, at the least, if this one is.
+    pub(crate) sacked_from: u32,
+    /// So many records up to this one are no first transmissions that wait, at the least, if this one is none.
+    pub(crate) settled_before: u32,
 }
 
 impl Sent {
     #[inline]
     pub(crate) const fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
+    }
+
+    /// Its segments, if it was sent again after it was taken for lost.
+    const fn resent(&self) -> u32 {
+        if self.flags & (flag::LOST | flag::RETRANSMITTED) == flag::LOST | flag::RETRANSMITTED {
+            self.count
+        } else {
+            0
+        }
     }
 
     /// Segments from a number within it on: FIN is counted with the last one, unless it is alone.
@@ -97,6 +113,17 @@ impl Delivered {
     }
 }
 
+/// Where searches begin: indices of records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hints {
+    /// No record before this one needs to be retransmitted.
+    lost: u32,
+    /// No record before this one is a first transmission that waits.
+    settled: u32,
+    /// All before this one were sent before the newest delivered segment, or sent again.
+    newer: u32,
+}
+
 /// The records, in the order of sequence numbers, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
@@ -106,10 +133,16 @@ pub(crate) struct Flight {
     pub(crate) sacked: u32,
     pub(crate) lost: u32,
     pub(crate) retransmitted: u32,
+    /// Of those that are lost, segments that were sent again since.
+    lost_again: u32,
     /// The number behind the highest selectively acknowledged byte; it has a meaning if `sacked` > 0.
     pub(crate) highest_sacked: Seq,
-    /// No record before this one needs to be retransmitted.
-    hint: u32,
+    hints: Hints,
+    /// What was sent again, in this order. What holds nothing any more is left in it for a while.
+    again: VecDeque<late::Again>,
+    /// Records that were looked at.
+    #[cfg(test)]
+    pub(crate) looks: u64,
 }
 
 /// Free lists of records that are kept.
@@ -131,7 +164,7 @@ impl Flight {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory(&self) -> usize {
-        self.records.capacity() * size_of::<Sent>()
+        self.records.capacity() * size_of::<Sent>() + self.again.capacity() * size_of::<late::Again>()
     }
 
     #[inline]
@@ -149,7 +182,8 @@ impl Flight {
     #[inline]
     pub(crate) fn remove_only(&mut self) {
         self.records.clear();
-        (self.out, self.hint) = (0, 0);
+        self.out = 0;
+        self.hints = Hints::default();
     }
 
     pub(crate) fn last(&self) -> Option<&Sent> {
@@ -177,7 +211,10 @@ impl Flight {
     #[inline]
     pub(crate) fn release(&mut self, spare: &mut Vec<VecDeque<Sent>>) {
         debug_assert!(self.records.is_empty());
-        self.hint = 0;
+        self.hints = Hints::default();
+        if self.again.capacity() > 0 {
+            self.again = VecDeque::new();
+        }
         if spare.len() < SPARE_MAX && (1..=SPARE_CAPACITY_MAX).contains(&self.records.capacity()) {
             spare.push(core::mem::take(&mut self.records));
         } else {
@@ -199,7 +236,9 @@ impl Flight {
             }
             let record = *first;
             self.records.pop_front();
-            self.hint = self.hint.saturating_sub(1);
+            self.hints.lost = self.hints.lost.saturating_sub(1);
+            self.hints.settled = self.hints.settled.saturating_sub(1);
+            self.hints.newer = self.hints.newer.saturating_sub(1);
             self.out -= record.count;
             self.forget(&record);
             delivered.acked += record.count;
@@ -217,6 +256,9 @@ impl Flight {
             }
             delivered.saw(&record, &mut visit);
         }
+        if !self.again.is_empty() {
+            self.forget_again(una);
+        }
         delivered
     }
 
@@ -231,6 +273,7 @@ impl Flight {
         if record.has(flag::RETRANSMITTED) {
             self.retransmitted -= record.count;
         }
+        self.lost_again -= record.resent();
     }
 
     /// Cuts the first record at `una`. Only whole segments count as delivered.
@@ -266,8 +309,9 @@ impl Flight {
             if !record.start.before(end) {
                 break;
             }
+            self.look();
             if record.has(flag::SACKED) {
-                index += 1;
+                index = self.behind_sacked(index);
                 continue;
             }
             // Only whole segments, counted from the record's start, can be acknowledged.
@@ -300,6 +344,7 @@ impl Flight {
         if before.has(flag::RETRANSMITTED) {
             self.retransmitted -= before.count;
         }
+        self.lost_again -= before.resent();
         if !before.has(flag::EVER_RETRANSMITTED) {
             if self.sacked > 0 && before.start.before(self.highest_sacked) {
                 let lowest = delivered.reordered.map_or(before.start, |seq| seq.min(before.start));
@@ -338,6 +383,7 @@ impl Flight {
         self.sacked += if rest.has(flag::SACKED) { alone } else { 0 };
         self.lost += if rest.has(flag::LOST) { alone } else { 0 };
         self.retransmitted += if rest.has(flag::RETRANSMITTED) { alone } else { 0 };
+        self.lost_again += if rest.resent() > 0 { alone } else { 0 };
         self.records.insert(index + 1, rest);
         true
     }
@@ -349,6 +395,7 @@ impl Flight {
             return;
         }
         let count = record.count;
+        self.lost_again -= record.resent();
         if record.has(flag::RETRANSMITTED) {
             record.flags &= !flag::RETRANSMITTED;
             self.retransmitted -= count;
@@ -357,7 +404,7 @@ impl Flight {
             record.flags |= flag::LOST;
             self.lost += count;
         }
-        self.hint = self.hint.min(index as u32);
+        self.hints.lost = self.hints.lost.min(index as u32);
     }
 
     /// Takes all for lost that is not acknowledged selectively. With `forget`, that is forgotten, as the peer may have
@@ -374,9 +421,12 @@ impl Flight {
         }
         if forget {
             self.sacked = 0;
+            self.records.iter_mut().for_each(|record| record.sacked_from = 0);
         }
-        (self.lost, self.retransmitted) = (self.out - self.sacked, 0);
-        self.hint = 0;
+        self.again.clear();
+        self.hints.settled = self.records.len() as u32;
+        (self.lost, self.retransmitted, self.lost_again) = (self.out - self.sacked, 0, 0);
+        self.hints.lost = 0;
     }
 
     /// Nothing is taken for lost any more.
@@ -384,22 +434,29 @@ impl Flight {
         for record in &mut self.records {
             record.flags &= !flag::LOST;
         }
-        self.lost = 0;
+        (self.lost, self.lost_again) = (0, 0);
+        self.sort_again();
     }
 
     /// The first record from `hint` on that is lost and not retransmitted.
     pub(crate) fn next_lost(&mut self) -> Option<usize> {
-        let from = self.hint as usize;
+        if self.lost == self.lost_again {
+            return None;
+        }
+        let from = self.hints.lost as usize;
+        let mut looks = 0;
         let found = self.records.range(from.min(self.records.len())..).position(|record| {
+            looks += 1;
             record.flags & (flag::LOST | flag::RETRANSMITTED | flag::SACKED) == flag::LOST
         });
+        (0..looks).for_each(|_| self.look());
         match found {
             Some(distance) => {
-                self.hint = (from + distance) as u32;
+                self.hints.lost = (from + distance) as u32;
                 Some(from + distance)
             }
             None => {
-                self.hint = self.records.len() as u32;
+                self.hints.lost = self.records.len() as u32;
                 None
             }
         }
@@ -411,13 +468,16 @@ impl Flight {
         if !record.has(flag::RETRANSMITTED) {
             self.retransmitted += record.count;
         }
+        self.lost_again -= record.resent();
         record.flags |= flag::RETRANSMITTED | flag::EVER_RETRANSMITTED;
+        self.lost_again += record.resent();
         record.at = now;
+        self.queue_again(index);
     }
 
     /// Segments of a smaller size from now on: records are counted and cut by it.
     pub(crate) fn resize(&mut self, unit: u16) {
-        let (mut out, mut sacked, mut lost, mut retransmitted) = (0, 0, 0, 0);
+        let (mut out, mut sacked, mut lost, mut retransmitted, mut lost_again) = (0, 0, 0, 0, 0);
         for record in &mut self.records {
             if record.unit > unit {
                 record.unit = unit;
@@ -427,8 +487,10 @@ impl Flight {
             sacked += if record.has(flag::SACKED) { record.count } else { 0 };
             lost += if record.has(flag::LOST) { record.count } else { 0 };
             retransmitted += if record.has(flag::RETRANSMITTED) { record.count } else { 0 };
+            lost_again += record.resent();
         }
         (self.out, self.sacked, self.lost, self.retransmitted) = (out, sacked, lost, retransmitted);
+        self.lost_again = lost_again;
     }
 
     /// Drops all records.
@@ -450,6 +512,7 @@ impl Flight {
             (self.out, self.sacked, self.lost, self.retransmitted),
             (sum(0), sum(flag::SACKED), sum(flag::LOST), sum(flag::RETRANSMITTED))
         );
+        assert_eq!(self.lost_again, self.records.iter().map(Sent::resent).sum::<u32>());
         for record in &self.records {
             assert!(!record.has(flag::SACKED) || !record.has(flag::LOST | flag::RETRANSMITTED));
             assert!(record.start.before(record.end) && record.count > 0);

@@ -213,6 +213,7 @@ impl Connection {
             unit: self.mss,
             flags: sent::PUSH,
             count: 1,
+            ..Sent::default()
         };
         self.flight.push(record, &mut shared.flights);
         self.snd_nxt = record.end;

@@ -294,6 +294,7 @@ impl Connection {
             unit: self.mss,
             flags,
             count: len.div_ceil(mss).max(1),
+            ..Sent::default()
         };
         self.send_record(now, &record, shared, sink)?;
         let first = self.flight.is_empty();

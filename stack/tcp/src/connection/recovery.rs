@@ -7,7 +7,7 @@ use super::acknowledge::Change;
 use super::{Connection, Network, Shared, Timer, Undo, flag};
 use crate::clock::micros;
 use crate::congestion::{Control, Window};
-use crate::flight::flag as sent;
+use crate::flight::{Overdue, flag as sent};
 use crate::prr::Prr;
 use crate::seq::Seq;
 
@@ -188,30 +188,10 @@ impl Connection {
         }
     }
 
-    /// Returns after how many us the next segment is to be taken for lost.
+    /// Returns after how many us the last of those is to be taken for lost that wait.
     pub(super) fn mark_lost(&mut self, now: Instant) -> Option<u32> {
         let limit_us = self.rack.rtt_us.saturating_add(self.reordering_window_us());
-        let (rack_at, rack_end) = (self.rack.at, self.rack.end);
-        let mut wait_us: Option<u32> = None;
-        for index in 0..self.flight.len() {
-            let Some(record) = self.flight.get(index).copied() else { break };
-            let gone = record.has(sent::LOST) && !record.has(sent::RETRANSMITTED);
-            if gone || record.has(sent::SACKED) {
-                continue;
-            }
-            // Not sent before the newest delivered one.
-            if !(rack_at > record.at || rack_at == record.at && rack_end.after(record.end)) {
-                continue;
-            }
-            let age_us = micros(now, record.at);
-            if age_us >= limit_us {
-                self.flight.lose(index);
-            } else {
-                let left_us = limit_us - age_us;
-                wait_us = Some(wait_us.map_or(left_us, |known| known.max(left_us)));
-            }
-        }
-        wait_us
+        self.flight.lose_overdue(now, &Overdue { at: self.rack.at, end: self.rack.end, limit_us })
     }
 
     /// The reordering timer has fired (RFC 8985 section 6.3).

@@ -14,6 +14,7 @@ struct One {
     lost: bool,
     again: bool,
     ever_again: bool,
+    at: Instant,
 }
 
 /// What may happen, with numbers that choose among what is there.
@@ -27,6 +28,8 @@ enum Step {
     LoseAll(bool),
     LoseNothing,
     SendLost,
+    /// What is older than so many us is lost that was sent before, or with, what was sent so many us ago.
+    LoseOverdue(u32, u64, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -37,7 +40,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::Lose),
         1 => any::<bool>().prop_map(Step::LoseAll),
         1 => Just(Step::LoseNothing),
-        4 => Just(Step::SendLost),
+        6 => Just(Step::SendLost),
+        6 => (0_u32..60, 0_u64..40, any::<bool>())
+            .prop_map(|(limit_us, ago, with)| Step::LoseOverdue(limit_us, ago, with)),
     ]
 }
 
@@ -47,6 +52,8 @@ struct Naive {
     all: Vec<One>,
     next: u32,
     is_ended: bool,
+    /// The newest delivered segment.
+    newest: (Instant, bool),
 }
 
 impl Naive {
@@ -61,7 +68,7 @@ impl Naive {
     }
 
     /// Segments that leave as one; FIN is counted with the last, if there is one.
-    fn push(&mut self, whole: u32, rest: u32, fin: bool) -> Option<Sent> {
+    fn push(&mut self, whole: u32, rest: u32, fin: bool, at: Instant) -> Option<Sent> {
         let len = whole * UNIT + rest;
         if self.is_ended || len == 0 && !fin {
             return None;
@@ -71,12 +78,20 @@ impl Naive {
         for index in 0..count {
             let start = self.next + index * UNIT;
             let end = if index + 1 == count { end } else { start + UNIT };
-            self.all.push(One { start, end, ..One::default() });
+            self.all.push(One { start, end, at, ..One::default() });
         }
         let flags = if fin { flag::FIN } else { 0 };
         let start = self.next;
         (self.next, self.is_ended) = (end, fin);
-        Some(Sent { start: Seq(start), end: Seq(end), at: Instant::ZERO, unit: UNIT as u16, flags, count })
+        Some(Sent {
+            start: Seq(start),
+            end: Seq(end),
+            at,
+            unit: UNIT as u16,
+            flags,
+            count,
+            ..Sent::default()
+        })
     }
 
     /// Whether the records say the same of every segment, and their counts are right.
@@ -122,15 +137,35 @@ fn send_lost(flight: &mut Flight, naive: &mut Naive, now: Instant) {
             flight.split(found, record.start + UNIT, false);
         }
         flight.sent_again(found, now);
-        (naive.all[wanted].again, naive.all[wanted].ever_again) = (true, true);
+        let one = &mut naive.all[wanted];
+        (one.again, one.ever_again, one.at) = (true, true, now);
     }
+}
+
+/// All that is overdue is lost: every segment is looked at.
+fn lose_overdue(naive: &mut Naive, now: Instant, overdue: &Overdue) -> Option<u32> {
+    let mut wait_us = None;
+    for one in &mut naive.all {
+        let gone = one.lost && !one.again || one.sacked;
+        let behind = overdue.at > one.at || overdue.at == one.at && overdue.end.after(Seq(one.end));
+        if gone || !behind {
+            continue;
+        }
+        let age_us = crate::clock::micros(now, one.at);
+        if age_us >= overdue.limit_us {
+            (one.lost, one.again) = (true, false);
+        } else {
+            wait_us = wait_us.max(Some(overdue.limit_us - age_us));
+        }
+    }
+    wait_us
 }
 
 /// Does a step to both.
 fn take(flight: &mut Flight, naive: &mut Naive, step: Step, now: Instant) {
     match step {
         Step::Push(whole, rest, fin) => {
-            if let Some(record) = naive.push(whole, rest, fin) {
+            if let Some(record) = naive.push(whole, rest, fin, now) {
                 flight.push(record, &mut Vec::new());
             }
         }
@@ -185,18 +220,27 @@ fn take(flight: &mut Flight, naive: &mut Naive, step: Step, now: Instant) {
             naive.all.iter_mut().for_each(|one| one.lost = false);
         }
         Step::SendLost => send_lost(flight, naive, now),
+        Step::LoseOverdue(limit_us, ago, with) => {
+            let at = Instant::from_nanos(now.as_nanos().saturating_sub(ago * 1000));
+            naive.newest = naive.newest.max((at, with));
+            let (at, with) = naive.newest;
+            let end = Seq(if with { 1 << 30 } else { 0 });
+            let overdue = Overdue { at, end, limit_us };
+            assert_eq!(flight.lose_overdue(now, &overdue), lose_overdue(naive, now, &overdue));
+        }
     }
 }
 
 proptest! {
     #[test]
     fn records_say_of_each_segment_what_a_list_of_all_says(
-        steps in proptest::collection::vec(step(), 1..80),
+        steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut flight = Flight::default();
-        let mut naive = Naive { all: Vec::new(), next: 1000, is_ended: false };
+        let mut naive =
+            Naive { all: Vec::new(), next: 1000, is_ended: false, newest: (Instant::ZERO, false) };
         for (index, step) in steps.into_iter().enumerate() {
-            take(&mut flight, &mut naive, step, Instant::from_nanos(index as u64));
+            take(&mut flight, &mut naive, step, Instant::from_nanos(index as u64 * 1000));
             naive.compare(&flight);
         }
     }
@@ -206,10 +250,98 @@ proptest! {
 fn a_fin_that_is_cut_off_is_a_segment_of_its_own() {
     let mut flight = Flight::default();
     let (start, end) = (Seq(100), Seq(100 + 2 * UNIT + 1));
-    let record = Sent { start, end, at: Instant::ZERO, unit: UNIT as u16, flags: flag::FIN, count: 2 };
+    let record = Sent {
+        start,
+        end,
+        at: Instant::ZERO,
+        unit: UNIT as u16,
+        flags: flag::FIN,
+        count: 2,
+        ..Sent::default()
+    };
     flight.push(record, &mut Vec::new());
     flight.sack(start, Seq(100 + 2 * UNIT), Seq(0), &mut Delivered::default(), |_| {});
     flight.check();
     assert_eq!((flight.out, flight.sacked, flight.len()), (3, 2, 2));
     assert_eq!(flight.get(1).map(|fin| (fin.count, fin.flags)), Some((1, flag::FIN)));
+}
+
+/// Records of a full window, of one segment each, sent a microsecond after each other.
+fn full(records: u32) -> Flight {
+    let mut flight = Flight::default();
+    for index in 0..records {
+        let (start, at) = (Seq(index * UNIT), Instant::from_nanos(u64::from(index) * 1000));
+        let record = Sent { start, end: start + UNIT, at, unit: UNIT as u16, count: 1, ..Sent::default() };
+        flight.push(record, &mut Vec::new());
+    }
+    flight
+}
+
+/// A hostile peer acknowledges each segment of a full window by itself, in this order; the newest block is as long as
+/// it can be. What is older than `limit_us` is lost, and sent again at once. Returns the records looked at for each
+/// acknowledgement and each loss.
+fn looks_for_each(order: &[u32], limit_us: u32) -> u64 {
+    let mut flight = full(order.len() as u32);
+    let mut newest = (Instant::ZERO, Seq(0));
+    let (mut has, mut losses) = (vec![false; order.len()], 0);
+    for (step, index) in order.iter().enumerate() {
+        let now = Instant::from_nanos((order.len() + step) as u64 * 1000);
+        has[*index as usize] = true;
+        let (mut from, mut to) = (*index as usize, *index as usize);
+        while from > 0 && has[from - 1] {
+            from -= 1;
+        }
+        while to + 1 < has.len() && has[to + 1] {
+            to += 1;
+        }
+        let (start, end) = (Seq(from as u32 * UNIT), Seq((to as u32 + 1) * UNIT));
+        flight.sack(start, end, Seq(0), &mut Delivered::default(), |seen| {
+            newest = newest.max_by_time((seen.at, seen.end));
+        });
+        flight.lose_overdue(now, &Overdue { at: newest.0, end: newest.1, limit_us });
+        while let Some(lost) = flight.next_lost() {
+            flight.sent_again(lost, now);
+            losses += 1;
+        }
+    }
+    flight.check();
+    flight.looks / (order.len() as u64 + losses)
+}
+
+trait Later {
+    fn max_by_time(self, other: Self) -> Self;
+}
+
+impl Later for (Instant, Seq) {
+    fn max_by_time(self, other: Self) -> Self {
+        if other.0 > self.0 || other.0 == self.0 && other.1.after(self.1) { other } else { self }
+    }
+}
+
+#[test]
+fn each_acknowledgement_of_a_hostile_peer_looks_at_few_records_however_many_are_in_flight() {
+    const RECORDS: u32 = 4000;
+    let ascending: Vec<u32> = (0..RECORDS).collect();
+    let descending: Vec<u32> = ascending.iter().rev().copied().collect();
+    let seconds = (1..RECORDS).step_by(2);
+    let every_second: Vec<u32> = seconds.chain((0..RECORDS).step_by(2)).collect();
+    let from_both_ends: Vec<u32> = (0..RECORDS / 2).flat_map(|index| [RECORDS - 1 - index, index]).collect();
+    let mut random = ascending.clone();
+    let mut state = 1_u64;
+    for index in (1..random.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random.swap(index, (state >> 33) as usize % (index + 1));
+    }
+    for (name, order) in [
+        ("ascending", ascending),
+        ("descending", descending),
+        ("every second", every_second),
+        ("from both ends", from_both_ends),
+        ("random", random),
+    ] {
+        for limit_us in [1, 100, 3000, u32::MAX] {
+            let looks = looks_for_each(&order, limit_us);
+            assert!(looks < 12, "{name}, lost after {limit_us} us: {looks} records");
+        }
+    }
 }
