@@ -15,7 +15,7 @@ use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::Readiness;
 use twinpath_sys::clock;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, set_errno};
 use crate::times::duration;
 use crate::waiting::{Leased, Outcome, wait_among};
 use crate::{earning, nested, pointers, table};
@@ -92,7 +92,7 @@ pub unsafe fn done(
         None => WhyKernel::TooManySets,
     };
     // The set has the socket by the kernel, which is given what is in the ring, so that it tells of that.
-    place.lessee.share();
+    place.lessee.share_in_order(&table::socket(descriptor));
     Some(why)
 }
 
@@ -120,7 +120,11 @@ pub fn set_duplicated(set: c_int, new: c_int) {
 pub fn set_waited_for_elsewhere(set: c_int) {
     let set = nested::first_of(set);
     nested::put(set);
-    table::places().filter(|(_, place)| place.is_in(set)).for_each(|(_, place)| place.lessee.share());
+    for (_, place) in table::places() {
+        if let Some(in_set) = place.in_sets(set).next() {
+            place.lessee.share_in_order(&table::socket(in_set.descriptor.load(Ordering::Relaxed)));
+        }
+    }
 }
 
 /// Whether something is known of the set that has this descriptor: that a socket with a lease is, or was, in it, or that it has several.
@@ -194,8 +198,12 @@ unsafe fn wait_until(
     let first = nested::first_of(set);
     let leased = leased_in(first);
     let room = usize::try_from(count).ok().filter(|room| (1..=EVENTS_MAX).contains(room))?;
-    if leased.is_empty() || !pointers::can_be(events.cast(), room * size_of::<epoll_event>()) {
+    if leased.is_empty() {
         return None;
+    }
+    if !pointers::can_be(events.cast(), room * size_of::<epoll_event>()) {
+        // As the kernel, which looks at the memory if it has something to say.
+        return is_any_ready(&leased).then(|| set_errno(libc::EFAULT));
     }
     let left_out = left_out_of(first, &leased);
     if left_out.ready != 0 {
@@ -273,6 +281,13 @@ fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
         }
     }
     outcome
+}
+
+fn is_any_ready(leased: &Leased) -> bool {
+    let now = clock::now();
+    leased
+        .each()
+        .any(|(_, descriptor, place)| place.lessee.is_ready(&table::socket(descriptor), now) == Some(true))
 }
 
 fn leased_in(set: c_int) -> Leased {

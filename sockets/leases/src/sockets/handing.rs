@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::yield_now;
 
 use twinpath_sys::clock;
-use twinpath_time::Duration;
+use twinpath_time::{Duration, Instant};
 
 use crate::lending::Withdrawal;
 use crate::sockets::holder::Holder;
@@ -34,12 +34,13 @@ impl Lessee {
         self.hand_over_if(Holder::is_before_all);
     }
 
-    fn hand_over_if(&self, is_to: impl FnOnce(&mut Holder) -> bool) {
-        let Some(mut guard) = self.locked_soon().filter(|_| !self.has_ended.load(Ordering::Acquire)) else {
+    pub(crate) fn hand_over_if(&self, is_to: impl FnOnce(&mut Holder) -> bool) {
+        let until = clock::now() + PATIENCE;
+        let Some(mut guard) = self.locked_soon(until).filter(|_| !self.has_ended.load(Ordering::Acquire))
+        else {
             return;
         };
         let (Some(leased), Some(withdrawal)) = (guard.as_mut(), self.withdrawal()) else { return };
-        let until = clock::now() + PATIENCE;
         if !is_to(&mut leased.holder) || !leased.holder.leave_rest(until) {
             return;
         }
@@ -77,10 +78,14 @@ impl Lessee {
         self.outside.try_read().ok()?.as_ref().map(|outside| outside.withdrawal.clone())
     }
 
-    fn locked_soon(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
+    /// Each try gives the CPU away, which may take a millisecond where others want it.
+    fn locked_soon(&self, until: Instant) -> Option<MutexGuard<'_, Option<Leased>>> {
         for _ in 0..TRIES {
             if let Some(guard) = self.try_lock() {
                 return Some(guard);
+            }
+            if clock::now() >= until {
+                break;
             }
             yield_now();
         }

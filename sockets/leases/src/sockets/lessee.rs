@@ -23,7 +23,7 @@ use crate::sockets::address::View;
 use crate::sockets::beside::Beside;
 use crate::sockets::counts::SocketCounts;
 use crate::sockets::early;
-use crate::sockets::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
+use crate::sockets::holder::{Call, Holder, KernelRead, Readiness, Received, SocketState, Step, state_of};
 use crate::sockets::interfaces;
 use crate::sockets::leading::{Lead, Leading, Watch};
 
@@ -430,6 +430,21 @@ impl Lessee {
         self.is_shared.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.hand_over();
+    }
+
+    /// As [`Lessee::share`], for others of this process, which receive by it. If the kernel's socket has later datagrams,
+    /// these make it ready, and what is in the ring is received first, in order.
+    pub fn share_in_order(&self, socket: &UdpSocket) {
+        self.is_shared.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.hand_over_if(|holder| {
+            // What was passed to the kernel may have been dropped there.
+            let is_handed = holder.is_before_all() || state_of(socket) != SocketState::Datagram;
+            if !is_handed {
+                holder.give_back();
+            }
+            is_handed
+        });
     }
 
     /// Whether others may have the socket, by a fork or by [`Lessee::share`].
