@@ -137,7 +137,7 @@ const KNOWN: &[Known] = &[
         matches: |found| {
             let error = found.difference.plain.split(' ').find_map(|word| word.strip_prefix("errno="));
             error.is_some_and(|error| !["-", "EAGAIN", "EFAULT", "EBADF"].contains(&error))
-                && found.has("frame icmp")
+                && (found.has("frame icmp") || found.has(" send"))
         },
         then: Then::End,
     },
@@ -153,6 +153,16 @@ const KNOWN: &[Known] = &[
     Known {
         name: "manual: a child that was made by clone or _Fork",
         matches: |found| found.is_of(&[":ret", ":waits"]) && (found.has(" _fork a") || found.has(" clone a")),
+        then: Then::End,
+    },
+    Known {
+        name: "manual: an edge of a socket that stays writable, for a datagram that was received since",
+        matches: |found| {
+            found.is_wait()
+                && found.is_of(&[":ret", ":events"])
+                && found.difference.plain.contains(":4,")
+                && ["EPOLLET", "EPOLLOUT"].iter().all(|flag| found.has(flag))
+        },
         then: Then::End,
     },
     Known {

@@ -7,6 +7,7 @@ pub mod frame;
 pub mod generate;
 pub mod known;
 pub mod link;
+pub mod order;
 pub mod soak;
 pub mod subject;
 pub mod twin;

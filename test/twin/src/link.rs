@@ -2,7 +2,7 @@
 //! where frames are injected.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,9 +11,12 @@ use twinpath_sys::packet_socket::{PacketSocket, interface_index};
 use twinpath_test_rig::{batch, name_of};
 
 use crate::frame::{HOST_MAC, PEER_MAC, frames};
+use crate::subject::starts;
 
-/// The address that only marks are sent to, and their port.
-const MARKS: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 250), 6999);
+/// The address that only marks are sent to, and their port. IPv6: no script changes routes by which the kernel judges
+/// their sender.
+const MARKS: (Ipv6Addr, u16) = (Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 0x250), 6999);
+const MARKS_FROM: &str = "src=fd09::2";
 /// Longer than any frame that arrives takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -38,6 +41,7 @@ fn text_of(mac: [u8; 6]) -> String {
 
 /// Runs `ip` with several commands in a namespace.
 fn ip(namespace: &Namespace, commands: &str) -> Result<()> {
+    let _alone = starts();
     batch(namespace, commands).context("ip")
 }
 
@@ -90,7 +94,8 @@ impl Link {
         }
         let (mark, _) = MARKS;
         commands += &format!(
-            "addr add {mark}/32 dev in0\naddr add 10.9.0.11/24 dev in0\naddr add fd09::11/64 dev in0 nodad\n"
+            "addr add {mark}/128 dev in0 nodad\naddr add 10.9.0.250/32 dev in0\naddr add 10.9.0.11/24 dev in0\n\
+             addr add fd09::11/64 dev in0 nodad\n"
         );
         // Hosts behind the peer.
         commands += "route add 10.7.0.0/16 via 10.9.0.2\nroute add fd07::/64 via fd09::2 dev in0\n";
@@ -141,7 +146,7 @@ impl Link {
         let (address, port) = MARKS;
         let (destination, id, port) =
             (format!("dst={address}"), format!("id={}", self.sent), format!("dport={port}"));
-        for frame in frames(&["udp", &destination, &port, &id, "len=4", "sport=1"])? {
+        for frame in frames(&["udp", MARKS_FROM, &destination, &port, &id, "len=4", "sport=1"])? {
             self.senders[by].send(&frame)?;
         }
         let mut bytes = [0; 64];

@@ -24,6 +24,9 @@ struct Arguments {
     /// As many seeds as fit into this number of seconds.
     #[arg(long)]
     seconds: Option<u64>,
+    /// So many pairs of links, each with an owner of its own, on which seeds are run at the same time.
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
     /// One seed, with every step and answer.
     #[arg(long)]
     seed: Option<u64>,
@@ -74,14 +77,18 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let library = arguments.library.clone().map_or_else(library, Ok)?;
-    let mut twin = Twin::new(&library)?;
-    twin.struck.clone_from(&arguments.strike);
+    let make = || {
+        let mut twin = Twin::new(&library)?;
+        twin.struck.clone_from(&arguments.strike);
+        anyhow::Ok(twin)
+    };
     let one = match (&arguments.script, arguments.seed) {
         (Some(path), _) => Some(read(path, arguments.mode)?),
         (None, Some(seed)) => Some(script(seed, &arguments.only)),
         _ => None,
     };
     if let Some(script) = one {
+        let mut twin = make()?;
         let outcome = twin.run(&script, !arguments.shorten)?;
         if let (true, Some(_)) = (arguments.shorten, &outcome.difference) {
             let short = twin.shorten(&script)?;
@@ -95,7 +102,8 @@ fn main() -> Result<ExitCode> {
     }
     let seeds = arguments.seeds.clone().unwrap_or(0..arguments.count.unwrap_or(u64::MAX));
     let until = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let totals = run(&mut twin, seeds, until, &arguments.only)?;
+    let mut twins = (0..arguments.workers.max(1)).map(|_| make()).collect::<Result<Vec<_>>>()?;
+    let totals = run(&mut twins, seeds, until, &arguments.only)?;
     println!("{totals}");
     Ok(ExitCode::from(u8::from(totals.failed > 0)))
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
+use crate::compare::Difference;
 use crate::generate::script;
-use crate::twin::Twin;
+use crate::twin::{Outcome, Script, Twin};
 
 /// Maximum number of seeds that end for reasons unrelated to the comparison. After each, everything is made anew.
 const UNFINISHED_MAX: u64 = 8;
@@ -27,9 +30,13 @@ pub struct Totals {
     pub by_ring: u64,
     /// And by the kernel.
     pub by_kernel: u64,
-    /// Seeds with a difference that is not known.
+    /// Calls that have returned datagrams of different senders, as these came in another order.
+    pub across_senders: u64,
+    /// Seeds with a difference that is not known, when they were run beside others.
+    pub differed: u64,
+    /// Those whose difference came again when they were run alone.
     pub failed: u64,
-    /// Seeds whose difference did not come again.
+    /// Those whose difference did not; without those that differed only in what is measured.
     pub once: u64,
     /// Seeds whose scripts could not be run to their end, for a reason that has nothing to do with what is compared.
     pub unfinished: u64,
@@ -51,12 +58,14 @@ impl fmt::Display for Totals {
         }
         write!(
             f,
-            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel; {} seeds with a difference, {} with one that did not come again, {} not run to their end",
+            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel, {} calls with another order across senders; {} seeds with a difference: of {} it came again when they were run alone, of {} not, of the others a measure was bad once; {} not run to their end",
             self.seeds,
             self.steps,
             self.took.as_secs(),
             self.by_ring,
             self.by_kernel,
+            self.across_senders,
+            self.differed,
             self.failed,
             self.once,
             self.unfinished
@@ -64,62 +73,138 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Runs the scripts of seeds, up to a point in time. Says of each that fails what the first difference is, and how to repeat it. `only`:
-/// with moves of these kinds.
+/// A seed with a difference.
+struct Found {
+    seed: u64,
+    script: Script,
+    difference: Difference,
+}
+
+/// The seeds that are still to be run.
+struct Work<'a> {
+    next: AtomicU64,
+    end: u64,
+    until: Option<Instant>,
+    only: &'a [String],
+    unfinished: AtomicU64,
+}
+
+/// Runs the scripts of seeds, up to a point in time; as many at a time as there are twins. Those that fail are run again
+/// afterwards, each alone. Says of each what the first difference is, and how to repeat it. `only`: with moves of these
+/// kinds.
 ///
 /// # Errors
 /// What has nothing to do with what is compared, of more than [`UNFINISHED_MAX`] seeds.
-pub fn run(twin: &mut Twin, seeds: Range<u64>, until: Option<Instant>, only: &[String]) -> Result<Totals> {
+pub fn run(twins: &mut [Twin], seeds: Range<u64>, until: Option<Instant>, only: &[String]) -> Result<Totals> {
     let began = Instant::now();
-    let mut totals = Totals::default();
-    for seed in seeds {
-        if until.is_some_and(|until| Instant::now() >= until) {
-            break;
-        }
-        let Err(error) = one(twin, seed, only, &mut totals) else { continue };
-        totals.unfinished += 1;
-        let error = error.context(format!("seed {seed}"));
-        println!("{error:#}");
-        if totals.unfinished > UNFINISHED_MAX {
-            return Err(error);
-        }
-        twin.renew()?;
+    let work = Work {
+        next: AtomicU64::new(seeds.start),
+        end: seeds.end,
+        until,
+        only,
+        unfinished: AtomicU64::new(0),
+    };
+    let done = thread::scope(|scope| {
+        let threads: Vec<_> = twins.iter_mut().map(|twin| scope.spawn(|| work.run(twin))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect::<Vec<_>>()
+    });
+    let (mut totals, mut all) = (Totals::default(), Vec::new());
+    for done in done {
+        let (part, found) = done?;
+        totals.add(part);
+        all.extend(found);
+    }
+    totals.unfinished = work.unfinished.into_inner();
+    totals.differed = all.len() as u64;
+    all.sort_by_key(|found| found.seed);
+    for found in &all {
+        let twin = twins.first_mut().context("a twin")?;
+        repeat(twin, found, only, &mut totals).with_context(|| format!("seed {}", found.seed))?;
     }
     totals.took = began.elapsed();
     Ok(totals)
 }
 
-fn one(twin: &mut Twin, seed: u64, only: &[String], totals: &mut Totals) -> Result<()> {
-    let script = script(seed, only);
-    let outcome = twin.run(&script, false)?;
-    totals.seeds += 1;
-    totals.steps += outcome.steps;
-    totals.by_ring += outcome.by_ring;
-    totals.by_kernel += outcome.by_kernel;
-    for name in outcome.known {
-        *totals.known.entry(name).or_default() += 1;
+impl Work<'_> {
+    fn next(&self) -> Option<u64> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < self.end)
     }
-    let Some(found) = outcome.difference else { return Ok(()) };
+
+    /// Runs seeds on one twin, as long as there are any.
+    fn run(&self, twin: &mut Twin) -> Result<(Totals, Vec<Found>)> {
+        let (mut totals, mut found) = (Totals::default(), Vec::new());
+        while let Some(seed) = self.next() {
+            let script = script(seed, self.only);
+            let error = match twin.run(&script, false) {
+                Ok(mut outcome) => {
+                    let difference = outcome.difference.take();
+                    found.extend(difference.map(|difference| Found { seed, script, difference }));
+                    totals.count(outcome);
+                    continue;
+                }
+                Err(error) => error.context(format!("seed {seed}")),
+            };
+            println!("{error:#}");
+            if self.unfinished.fetch_add(1, Ordering::Relaxed) >= UNFINISHED_MAX {
+                return Err(error);
+            }
+            twin.renew()?;
+        }
+        Ok((totals, found))
+    }
+}
+
+impl Totals {
+    fn count(&mut self, outcome: Outcome) {
+        self.seeds += 1;
+        self.steps += outcome.steps;
+        self.by_ring += outcome.by_ring;
+        self.by_kernel += outcome.by_kernel;
+        self.across_senders += outcome.across_senders;
+        for name in outcome.known {
+            *self.known.entry(name).or_default() += 1;
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.steps += other.steps;
+        self.by_ring += other.by_ring;
+        self.by_kernel += other.by_kernel;
+        self.across_senders += other.across_senders;
+        for (name, count) in other.known {
+            *self.known.entry(name).or_default() += count;
+        }
+    }
+}
+
+/// Runs the script of a seed that has failed again, alone, and says what came of it.
+fn repeat(twin: &mut Twin, found: &Found, only: &[String], totals: &mut Totals) -> Result<()> {
+    let Found { seed, script, difference } = found;
     let mut again = 0;
     for _ in 0..AGAIN {
-        let difference = twin.run(&script, false)?.difference;
-        again +=
-            u32::from(difference.is_some_and(|other| (&other.kind, other.step) == (&found.kind, found.step)));
+        let other = twin.run(script, false)?.difference;
+        again += u32::from(
+            other.is_some_and(|other| (&other.kind, other.step) == (&difference.kind, difference.step)),
+        );
     }
     // On a machine that others use, a measure may be bad once.
-    if found.is_measured() && again < AGAIN {
+    if difference.is_measured() && again < AGAIN {
         return Ok(());
     }
     // A difference that cannot be repeated is printed, and does not fail: nobody could find its cause.
     totals.failed += u64::from(again > 0);
     totals.once += u64::from(again == 0);
-    *totals.by_kind.entry(found.kind.clone()).or_default() += 1;
-    let step = script.steps.get(found.step).map_or("the end", String::as_str);
+    *totals.by_kind.entry(difference.kind.clone()).or_default() += 1;
+    let step = script.steps.get(difference.step).map_or("the end", String::as_str);
     let only = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
     println!(
         "seed {seed} ({}), step {}, again {again} of {AGAIN}: {}: {step}\n    plain:  {}\n    leased: {}\n    \
          repeat: twinpath-twin --seed {seed}{only}",
-        script.mode, found.step, found.kind, found.plain, found.leased
+        script.mode, difference.step, difference.kind, difference.plain, difference.leased
     );
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,6 +14,21 @@ use rustix::net::{accept, bind, listen, recv, send, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
+
+/// A program that is started has, up to its exec, a copy of every descriptor of this process: also of a socket that an
+/// owner on another thread has just got and closes. So programs are started under the write lock, and calls in which a
+/// lease is given are made under the read lock.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// No lease is given meanwhile.
+pub(crate) fn starts() -> RwLockWriteGuard<'static, ()> {
+    STARTS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No program is started meanwhile.
+pub(crate) fn lends() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Its threads and processes.
 pub const ACTORS: usize = 8;
@@ -37,6 +53,7 @@ pub fn build(folder: &Path) -> Result<PathBuf> {
     let program = folder.join("subject");
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
+    let _alone = starts();
     let output = compiler.arg(folder.join("subject.c")).arg("-o").arg(&program).output().context("cc")?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
     Ok(program)
@@ -91,7 +108,10 @@ impl Subject {
             command.env(name, value);
         }
         place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })?;
-        let child = command.spawn()?;
+        let child = {
+            let _alone = starts();
+            command.spawn()?
+        };
         let mut actors = Vec::new();
         for number in 0..ACTORS as u32 {
             ensure!(is_readable(&listener, Duration::from_secs(20))?, "the subject does not connect");
@@ -227,7 +247,7 @@ impl Subject {
         }
         for actor in &self.actors {
             if let Some((pid, _)) = actor.who.filter(|(pid, _)| *pid != own) {
-                let _ = kill_process(pid_of(pid)?, Signal::KILL);
+                kill(pid_of(pid)?)?;
             }
         }
         let status = self.child.try_wait()?;
@@ -237,6 +257,17 @@ impl Subject {
         }
         Ok(status)
     }
+}
+
+/// Kills a process, and waits until it has ended: the ports of its sockets are free then.
+fn kill(process: Pid) -> Result<()> {
+    // Without one it has ended before.
+    let Ok(ended) = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()) else {
+        return Ok(());
+    };
+    let _ = kill_process(process, Signal::KILL);
+    ensure!(is_readable(&ended, Duration::from_secs(10))?, "a process does not end");
+    Ok(())
 }
 
 fn pid_of(pid: u32) -> Result<Pid> {
