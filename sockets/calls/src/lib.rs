@@ -19,6 +19,7 @@ mod on_socket;
 mod options;
 mod pointers;
 pub mod poll;
+mod presence;
 pub mod receive;
 pub mod select;
 mod signals;

@@ -1,6 +1,7 @@
 //! Which descriptors have a lease.
 #![allow(unsafe_code, reason = "descriptors are numbers that the application owns")]
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
@@ -16,8 +17,9 @@ pub use crate::earning::{ENOUGH, WINDOW_MS};
 
 use crate::earning;
 use crate::identity;
+use crate::kernel::{errno, set_errno};
 use crate::options::{self, Means, Wanted};
-use crate::users;
+use crate::users::{self, Shared};
 
 mod asking;
 mod forked;
@@ -562,7 +564,7 @@ pub fn register_fork() {
         PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
         forked::begin();
         // SAFETY: the handlers are functions of this library, and use atomic words only.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(forked::in_child)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(forked::in_child)) };
     });
 }
 
@@ -596,10 +598,28 @@ extern "C" fn before_fork() {
         shared.inspect(|shared| shared.forks(process()));
         place.inspect(|place| place.set_shared(shared));
     }
+    users::enter_before_fork(process());
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
         place.lessee.hand_over();
     }
+    BEFORE_FORK.set(errno());
+    set_errno(0);
+}
+
+thread_local! {
+    /// What `errno` was before the fork.
+    static BEFORE_FORK: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// In the parent, also if the fork has failed. A handler is not told that: then `errno` says why, and otherwise it is what
+/// [`before_fork`] has left.
+extern "C" fn after_fork() {
+    if errno() == 0 {
+        set_errno(BEFORE_FORK.get());
+        return;
+    }
+    tracked().filter_map(users::shared).for_each(Shared::has_not_forked);
 }
 
 #[cfg(test)]

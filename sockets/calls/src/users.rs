@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
 use libc::c_int;
 
-use crate::kernel::errno;
+use crate::presence::Presence;
 
 /// Nothing is known of descriptors from here on.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -23,8 +23,8 @@ const SOCKETS: usize = 1_024;
 const USERS: usize = 16;
 /// Stands for a child that is about to be made.
 const CHILD_TO_COME: c_int = c_int::MIN;
-/// Number of looks at a socket that others use between two checks whether these still live.
-const ASK_EACH: u32 = 4_096;
+/// Number of looks at sockets that others have between two checks whether these are still there.
+const LOOK_EACH: u32 = 32;
 
 /// The socket is this process's alone.
 const OWN: u16 = 0;
@@ -37,6 +37,7 @@ static NUMBERS: [AtomicU16; DESCRIPTORS] = [const { AtomicU16::new(OWN) }; DESCR
 /// What all processes of the family know. Zeros are its beginning.
 struct Family {
     given: AtomicU32,
+    presence: Presence,
     /// Of each socket the processes that use it; as negative numbers those that have it since a fork and have not used it; 0: none.
     users: [[AtomicI32; USERS]; SOCKETS],
 }
@@ -66,6 +67,8 @@ fn begin() {
         return;
     }
     let new = memory.cast::<Family>();
+    // SAFETY: it has as many bytes, of which all are atomic or of locks, and zeros are their beginning.
+    unsafe { &*new }.presence.begin();
     if FAMILY.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         // Another thread that forks was faster.
         // SAFETY: nobody else has it.
@@ -95,6 +98,36 @@ pub(crate) fn share(descriptor: c_int, of_socket: Option<Shared>) -> Option<Shar
         number.store(of_socket.map_or_else(new, |shared| shared.0), Ordering::Relaxed);
     }
     shared(descriptor)
+}
+
+/// The process is about to fork, from this thread: its children find out when it is gone.
+pub(crate) fn enter_before_fork(process: c_int) {
+    if family().is_some_and(|family| !family.presence.has(process)) {
+        enter(process);
+    }
+}
+
+/// The process is a child that has just been made: others find out when it is gone.
+pub(crate) fn enter(process: c_int) {
+    if let Some(family) = family() {
+        family.presence.enter(process, |gone| family.forget(gone));
+    }
+}
+
+impl Family {
+    /// The process uses no socket any more.
+    fn forget(&self, process: c_int) {
+        let given = self.given.load(Ordering::Relaxed) as usize;
+        self.users.iter().take(given + 1).for_each(|users| forget(users, process));
+    }
+}
+
+fn forget(users: &[AtomicI32; USERS], process: c_int) {
+    for user in users {
+        for of in [process, -process] {
+            let _ = user.compare_exchange(of, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The descriptor has another meaning: it is of a new socket, or a duplicate of a descriptor that is shared so.
@@ -135,11 +168,10 @@ impl Shared {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
         let Some(users) = self.users() else { return Others::Use };
         let (mut is_in, mut others) = look(users, process);
-        // A process that has not used the socket says when it ends. One that is killed, or becomes another program, stays counted: to ask
-        // the kernel for it takes a system call that a filter of the program may not allow.
-        let asks = others == Others::Use && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
-        if asks || !is_in {
-            users.iter().filter(|user| user.load(Ordering::Relaxed) != process).for_each(forget_if_dead);
+        // A process says when it ends, if it can. Otherwise it is found to be gone.
+        let looks = others != Others::None && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EACH);
+        if looks || !is_in {
+            family().inspect(|family| family.presence.look(|gone| family.forget(gone)));
             // Before it is looked who else there is: of two that begin at a time one sees the other.
             is_in = is_in || replace(users, -process, process) || replace(users, 0, process);
             others = look(users, process).1;
@@ -165,11 +197,14 @@ impl Shared {
 
     /// The process uses it no longer.
     pub(crate) fn end(self, process: c_int) {
-        for user in self.users().into_iter().flatten() {
-            for of in [process, -process] {
-                let _ = user.compare_exchange(of, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
-        }
+        self.users().inspect(|users| forget(users, process));
+    }
+
+    /// A fork has failed after [`Self::forks`]: there is no child.
+    pub(crate) fn has_not_forked(self) {
+        self.users().inspect(|users| {
+            replace(users, CHILD_TO_COME, 0);
+        });
     }
 }
 
@@ -201,16 +236,6 @@ fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, Others) {
         };
         (is_in || user == process, others.max(does))
     })
-}
-
-fn forget_if_dead(user: &AtomicI32) {
-    let process = user.load(Ordering::Acquire);
-    let error = errno();
-    // SAFETY: it takes numbers, and sends nothing.
-    if process > 0 && unsafe { libc::kill(process, 0) } != 0 && errno() == libc::ESRCH {
-        let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-    crate::kernel::set_errno(error);
 }
 
 #[cfg(test)]
@@ -261,16 +286,51 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_have_ended_are_forgotten_and_too_many_are_unknown() {
+    fn a_process_that_is_gone_uses_no_socket_and_a_failed_fork_has_left_nothing() {
+        let [first, _] = processes();
+        let sockets = [131, 132].map(|descriptor| share(descriptor, None).expect("a socket that is shared"));
+        sockets.iter().for_each(|socket| socket.forks(first));
+        // SAFETY: the child calls only functions that a child of a program with threads may call.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: they take nothing.
+            unsafe {
+                let own = libc::getpid();
+                enter(own);
+                sockets.iter().for_each(|socket| socket.begins(own));
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        let is_there = |socket: &Shared| {
+            socket.users().expect("its users").iter().any(|user| user.load(Ordering::Relaxed) == -child)
+        };
+        let begun = std::time::Instant::now();
+        while !sockets.iter().all(is_there) {
+            assert!(begun.elapsed().as_secs() < 20, "the child says nothing");
+            std::thread::yield_now();
+        }
+        assert_eq!(sockets.map(|socket| socket.others(first)), [Others::May; 2]);
+        // SAFETY: they take numbers.
+        unsafe {
+            assert_eq!(libc::kill(child, libc::SIGKILL), 0);
+            assert_eq!(libc::waitpid(child, null_mut(), 0), child);
+        }
+        let [one, other] = sockets;
+        let looks = (0..2 * LOOK_EACH).filter(|_| one.others(first) != Others::None);
+        assert!(looks.count() <= LOOK_EACH as usize, "within so many looks");
+        assert_eq!(other.others(first), Others::None);
+        one.forks(first);
+        assert_eq!(one.others(first), Others::May);
+        one.has_not_forked();
+        assert_eq!(one.others(first), Others::None);
+    }
+
+    #[test]
+    fn of_too_many_processes_nothing_is_known() {
         let [first, second] = processes();
-        let socket = share(111, None).expect("a socket that is shared");
-        // No process has so high a number.
-        let users = socket.users().expect("its users");
-        users.iter().skip(1).for_each(|user| user.store(c_int::MAX - 1, Ordering::Relaxed));
-        assert!(!socket.is_used_by_others(first));
-        users.iter().skip(1).for_each(|user| user.store(second, Ordering::Relaxed));
-        assert!(socket.is_used_by_others(first));
-        let full = share(112, None).expect("another one");
+        let full = share(112, None).expect("a socket that is shared");
         full.users().expect("its users").iter().for_each(|user| user.store(second, Ordering::Relaxed));
         assert!(full.is_used_by_others(first));
         assert!(Shared(UNKNOWN).is_used_by_others(first));

@@ -44,6 +44,18 @@ const FOUND: [&str; 3] = [
      a0 recv s0 2000 MSG_DONTWAIT",
 ];
 
+/// What becomes of a child that has the socket, and the steps.
+const CHILDREN: [(&str, &str); 4] = [
+    ("lives", "a0 fork a1"),
+    ("is killed", "a0 fork a1\na0 signal a1 SIGKILL\na0 wait"),
+    ("becomes another program", "a0 fork a1\na1 exec"),
+    ("is not made", "a0 setuid\na0 no_forks\na0 fork a1"),
+];
+/// Looks after which a process knows of others that are gone.
+const LOOKS: usize = 40;
+/// Datagrams that come between two calls. On a machine that others use, some come when the ring is closed again.
+const BETWEEN: u32 = 20;
+
 /// For how long new scripts are begun; several run in a second.
 const TIME: Duration = Duration::from_secs(25);
 const TIME_IN_FULL: Duration = Duration::from_secs(80);
@@ -57,6 +69,28 @@ fn library() -> PathBuf {
     let folders = tests.ancestors().skip(1).take(2);
     let mut libraries = folders.map(|folder| folder.join("libtwinpath_preload.so"));
     libraries.find(|library| library.is_file()).expect("cargo builds the library with the tests")
+}
+
+#[test]
+fn a_ring_is_open_between_calls_if_no_child_has_the_socket() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut twin = Twin::new(&library()).unwrap();
+    for (how, fork) in CHILDREN {
+        let mut steps = format!("a0 socket s0 AF_INET 0\na0 bind s0 0.0.0.0 7000\n{fork}\n");
+        steps += &"a0 recv s0 2000 MSG_DONTWAIT\n".repeat(LOOKS);
+        for id in 0..BETWEEN {
+            steps += &format!("a0 poll 1000 s0:POLLIN\nframe udp dport=7000 id={id} len=20\n");
+            steps += "a0 recv s0 2000 MSG_DONTWAIT\n";
+        }
+        let steps = steps.lines().map(str::to_owned).collect();
+        let outcome = twin.run(&Script { mode: Mode::Poll, steps }, false).unwrap();
+        assert!(outcome.difference.is_none() && !outcome.is_ended, "{how}: {outcome:#?}");
+        println!("the child {how}: {} by the ring, {} by the kernel", outcome.by_ring, outcome.by_kernel);
+        let expected = if how == "lives" { 0..1 } else { 1..u64::MAX };
+        assert!(expected.contains(&outcome.by_ring), "{how}: {outcome:#?}");
+    }
 }
 
 #[test]

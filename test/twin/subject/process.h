@@ -224,6 +224,12 @@ static void do_setuid(struct actor *actor)
 	say_result_of(actor, setresuid(65534, 65534, 65534));
 }
 
+/* no_forks: of a process that has given its rights up, from now on. */
+static void do_no_forks(struct actor *actor)
+{
+	say_result_of(actor, setrlimit(RLIMIT_NPROC, &(struct rlimit){ 0, 0 }));
+}
+
 static void do_exit(struct actor *actor)
 {
 	(void)actor;

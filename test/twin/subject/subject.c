@@ -233,7 +233,7 @@ static const struct {
 	{ "close_range", do_close_range }, { "open", do_open }, { "thread", do_thread }, { "fork", do_fork }, { "_fork", do_raw_fork },
 	{ "clone", do_clone }, { "exec", do_exec }, { "wait", do_wait }, { "give", do_give }, { "take", do_take }, { "handle", do_handle },
 	{ "kill", do_kill }, { "cancel_mask", do_mask }, { "descriptors", do_descriptors }, { "setuid", do_setuid }, { "exit", do_exit },
-	{ "raw_recv", do_raw_recv },
+	{ "raw_recv", do_raw_recv }, { "no_forks", do_no_forks },
 	{ "handle_receiving", do_handle_receiving }, { "handled", do_handled }, { "start_exit", do_end_thread },
 };
 

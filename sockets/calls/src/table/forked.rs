@@ -9,7 +9,8 @@ use twinpath_leases::sockets::early;
 
 use super::leaving::close_own;
 use super::{
-    ASKED, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, process, replace,
+    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, process,
+    replace,
 };
 use crate::kernel::{errno, set_errno};
 use crate::{earning, limit, users};
@@ -23,6 +24,7 @@ pub(super) fn begin() {
 pub(super) extern "C" fn in_child() {
     OWNER.store(BECOMES, Ordering::Relaxed);
     become_own(true);
+    set_errno(BEFORE_FORK.get());
 }
 
 /// The number of the process that the table belongs to ([`process_number`]); 0 as for [`PROCESS`].
@@ -59,6 +61,9 @@ fn become_own(by_fork: bool) {
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     limit::forget();
     earning::forget();
+    if by_fork {
+        users::enter(process());
+    }
     for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
         let value = entry.load(Ordering::Relaxed);
         if value == KERNEL {
