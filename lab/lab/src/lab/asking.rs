@@ -27,14 +27,21 @@ pub(super) fn asked(stdout: &str) -> anyhow::Result<AskReport> {
 }
 
 /// The output of `plain busy` at its end.
-#[derive(Deserialize)]
-struct Marks {
+#[derive(Default, Deserialize)]
+pub(super) struct Marks {
+    /// Time, ns of the monotonic clock, and units of work done by then: every few ms.
     marks: Vec<(u64, u64)>,
 }
 
 impl Marks {
+    /// The last line that it printed.
+    pub(super) fn of(printed: &str) -> anyhow::Result<Self> {
+        let last = printed.lines().last().context("plain busy said nothing")?;
+        serde_json::from_str(last).context("cannot read what plain busy printed")
+    }
+
     /// Units of work per ns between two times.
-    fn speed(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+    pub(super) fn speed(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
         let mut within = self.marks.iter().filter(|(at, _)| (from_ns..=to_ns).contains(at));
         let (first, last) = (within.next()?, within.next_back()?);
         Some((last.1 - first.1) as f64 / (last.0 - first.0) as f64)
@@ -67,9 +74,7 @@ pub(super) async fn cpu_of_asking(
     let client = session.launcher.client(Side::Client, ask, most, None).await;
     let mut marks = Vec::new();
     for counting in loops {
-        let said = session.launcher.finish(counting?).await?;
-        let last = said.lines().last().context("plain busy said nothing")?;
-        marks.push(serde_json::from_str::<Marks>(last).context("cannot read what plain busy printed")?);
+        marks.push(Marks::of(&session.launcher.finish(counting?).await?)?);
     }
     let asked = asked(&client?.stdout)?;
     ensure!(asked.lost * 1000 <= asked.answered, "{} of {} queries were lost", asked.lost, asked.answered);
@@ -92,4 +97,20 @@ pub(super) async fn cpu_of_asking(
     let values =
         [(CPU, per_query), ("cpus", busy), ("client_cpus", client), (RATE, asked.requests_per_s)].into();
     Ok(Sample { values, ..Sample::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_counts_between_the_marks_of_a_window() {
+        let marks = Marks { marks: (0..100).map(|at| (at * 5_000_000, at * at)).collect() };
+        let ms = 1_000_000;
+        // 100 ms to 200 ms: marks 20 to 40.
+        let per_s = marks.speed(100 * ms, 203 * ms).unwrap() * 1e9;
+        assert!((per_s - (1600.0 - 400.0) / 0.1).abs() < 1e-6, "{per_s}");
+        assert_eq!(marks.speed(501 * ms, 600 * ms), None);
+        assert_eq!(marks.speed(100 * ms, 104 * ms), None);
+    }
 }

@@ -1,23 +1,52 @@
-//! Runs `twinpath bench echo` as a client, and reads its result.
+//! Runs clients, and reads their results.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use twinpath_clients::measure::report::BenchReport;
+use serde::Deserialize;
+use twinpath_clients::measure::report::{BenchReport, RttUs};
 
 use super::model::Sample;
-use super::peers::Bench;
+use super::peers::{self, Bench};
 use super::process::{Finished, Side};
 use super::session::Session;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
+/// What a bulk transfer reaches.
+pub(crate) const BULK: &str = "gbit_per_s";
 
 /// Runs a client, and measures the CPU of the `watched` process meanwhile.
 pub(crate) async fn bench(session: &Session, bench: &Bench, watched: Option<u32>) -> anyhow::Result<Sample> {
     let finished =
         session.launcher.client(Side::Client, &bench.args(), bench.duration + SLACK, watched).await?;
     sample_of(&finished)
+}
+
+/// Two threads that wake each other and sleep in between: what a wake-up costs, without a packet.
+pub(crate) async fn eventfd_floor(session: &Session, duration: Duration) -> anyhow::Result<Sample> {
+    /// The output of `plain eventfd-pingpong`.
+    #[derive(Deserialize)]
+    struct PingPong {
+        rtt_us: RttUs,
+        histogram: Vec<(u64, u64)>,
+    }
+    let args = peers::eventfd_pingpong(session.cpus, duration);
+    let finished = session.launcher.client(Side::Both, &args, duration + SLACK, None).await?;
+    let result: PingPong = finished.json("plain eventfd-pingpong")?;
+    Ok(Sample { values: result.rtt_us.values(), histogram: result.histogram, ..Sample::default() })
+}
+
+/// The result of `plain tcp-bulk`, and the CPU of the process that was watched.
+pub(crate) fn bulk_sample(finished: &Finished, duration: Duration) -> anyhow::Result<Sample> {
+    #[derive(Deserialize)]
+    struct Bulk {
+        gbit_per_s: f64,
+    }
+    let bulk: Bulk = finished.json("plain tcp-bulk")?;
+    let mut sample = Sample { values: [(BULK, bulk.gbit_per_s)].into(), ..Sample::default() };
+    sample.values.extend(finished.cpu_share(duration).map(|share| ("cpu_server", share)));
+    Ok(sample)
 }
 
 /// The result of `twinpath bench`, and the CPU of the server that was watched.

@@ -7,7 +7,6 @@ mod reflex;
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::LazyLock;
 
 use anyhow::{Context, anyhow, ensure};
 use tokio::task::spawn_blocking;
@@ -17,17 +16,15 @@ use super::instance::{Facts, Instance};
 use super::kni::{fragments, kill9};
 use super::model::Sample;
 use super::peers;
-use super::session::{InGuest, Lab, Session};
-use super::spec::Table;
+use super::session::{InGuest, Session, lab};
 use super::topology::{CLIENT, SERVER};
 
-pub(crate) static LAB: Lab = Lab {
-    name: "devices",
-    about: "Whether each path works on a guest's network cards: answers, fragments, offloads, kills",
-    table: LazyLock::new(|| Table::of(include_str!("../../tables/devices.txt"))),
-    in_guest: &InGuest { modules: &["8021q"], programs: &["ethtool"], files: &[], links: &[] },
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "devices",
+    "Whether each path works on a guest's network cards: answers, fragments, offloads, kills",
+    run,
+    &InGuest { modules: &["8021q"], programs: &["ethtool"], files: &[], links: &[] }
+);
 
 /// Fragmented datagrams over each family, between twice as many whole ones.
 const DATAGRAMS: u64 = 30;

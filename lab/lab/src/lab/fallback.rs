@@ -2,7 +2,6 @@
 //! --measure-fallback`, but with more samples; and the programs alone, in test runs.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use anyhow::Context;
 use tokio::task::spawn_blocking;
@@ -14,17 +13,9 @@ use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
 use super::model::Sample;
-use super::session::{InGuest, Lab, Session};
-use super::spec::Table;
+use super::session::{Session, lab};
 
-/// The lab that measures only this.
-pub(crate) static LAB: Lab = Lab {
-    name: "fallback",
-    about: "What attaching costs the kernel's own traffic",
-    table: LazyLock::new(|| Table::of(include_str!("../../tables/fallback.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!("fallback", "What attaching costs the kernel's own traffic", run);
 
 /// Rounds under `--check`.
 const CHECK_ROUNDS: usize = 3;

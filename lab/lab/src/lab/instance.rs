@@ -21,6 +21,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 const IDLE_DEADLINE: Duration = Duration::from_secs(4);
 const IDLE_LOOK: Duration = Duration::from_millis(60);
 
+/// The name of the thread of the first worker.
+const WORKER: &str = "worker-0";
+
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Instance {
@@ -246,6 +249,22 @@ pub(crate) fn context_switches(pid: u32) -> anyhow::Result<[u64; 2]> {
         total = [total[0] + here[0], total[1] + here[1]];
     }
     Ok(total)
+}
+
+/// The thread of the only worker of an instance.
+pub(crate) fn worker_thread(pid: u32) -> anyhow::Result<u32> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut found = Vec::new();
+    for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
+        let task = task?;
+        // A thread may end between listing and reading.
+        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if comm.trim() == WORKER {
+            found.extend(task.file_name().to_string_lossy().parse::<u32>());
+        }
+    }
+    ensure!(found.len() == 1, "process {pid} has {} threads called {WORKER}", found.len());
+    Ok(found[0])
 }
 
 fn switches_of(status: &str) -> Option<[u64; 2]> {

@@ -29,6 +29,8 @@ mod ledger;
 mod model;
 #[cfg(feature = "all")]
 mod openflow;
+#[cfg(feature = "all")]
+mod paced;
 mod peers;
 mod plot;
 #[cfg(feature = "all")]

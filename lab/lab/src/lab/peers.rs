@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::process::words;
+#[cfg(feature = "all")]
+use super::session::Session;
 use super::topology::{CLIENT, SERVER};
 
 /// The port of twinpath.
@@ -86,6 +88,13 @@ impl Bench {
         args.push("--json".to_owned());
         args
     }
+}
+
+/// `twinpath serve` of that, with these options, on the server's interface, with one worker on the server's CPU.
+#[cfg(feature = "all")]
+pub(crate) fn serve_by_one(session: &Session, what: &str) -> Vec<String> {
+    let (on, cpu, socket) = (SERVER.interface, session.cpus[1], session.socket("serve"));
+    words(&format!("serve {what} --on {on} --workers 1 --cpu {cpu} --socket {socket}"))
 }
 
 /// `twinpath serve echo` on the server's interface, all of it by workers. A lab sends at full speed from one source, so

@@ -66,12 +66,10 @@ pub(crate) struct Server {
     pub(crate) pid: u32,
     /// Its `ready` line.
     pub(crate) ready: serde_json::Value,
-    what: String,
-    child: Child,
-    stderr: File,
+    process: Background,
 }
 
-/// A client that runs in the background.
+/// A process that runs until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Background {
     pub(crate) pid: u32,
@@ -155,56 +153,37 @@ impl Launcher {
         args: &[String],
         log: Option<OwnedFd>,
     ) -> anyhow::Result<Server> {
-        let (mut child, stderr) = self.spawn(side, args, log)?;
-        let pid = child.id().context("a server ended at once")?;
-        let mut lines = BufReader::new(child.stdout.take().context("no output of a server")?).lines();
-        let what = self.programs.command_line(args);
+        let mut process = self.start(side, args, log)?;
+        let mut lines = BufReader::new(process.child.stdout.take().context("no output of a server")?).lines();
         let first = tokio::time::timeout(READY_DEADLINE, lines.next_line()).await;
-        let mut server = Server { pid, ready: serde_json::Value::Null, what, child, stderr };
-        match first {
+        let ready = match first {
             Ok(Ok(Some(line))) => {
                 let json = line.strip_prefix("ready ").unwrap_or(&line);
-                server.ready = serde_json::from_str(json).with_context(|| {
-                    format!("{}: its first line is not the ready line: {line}", server.what)
-                })?;
+                serde_json::from_str(json).with_context(|| {
+                    format!("{}: its first line is not the ready line: {line}", process.what)
+                })?
             }
             Ok(_) => {
-                let status = tokio::time::timeout(STOP_DEADLINE, server.child.wait()).await;
+                let status = tokio::time::timeout(STOP_DEADLINE, process.child.wait()).await;
                 let status = status.context("it closed its output, but runs on")??;
-                self.live.borrow_mut().remove(&pid);
-                bail!("{}", failure(&server.what, status, &mut server.stderr));
+                self.live.borrow_mut().remove(&process.pid);
+                bail!("{}", failure(&process.what, status, &mut process.stderr));
             }
             Err(_) => bail!(
                 "not ready after {} s{} ({})",
                 READY_DEADLINE.as_secs(),
-                said(&mut server.stderr),
-                server.what
+                said(&mut process.stderr),
+                process.what
             ),
-        }
+        };
         // Further output must not fill the pipe and block the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(server)
+        Ok(Server { pid: process.pid, ready, process })
     }
 
     /// Stops a server as an operator would.
-    pub(crate) async fn stop(&self, mut server: Server) -> anyhow::Result<()> {
-        if let Some(pid) = Pid::from_raw(server.pid.cast_signed()) {
-            // ESRCH: it has already ended, and `wait` returns how.
-            let _ = rustix::process::kill_process(pid, Signal::INT);
-        }
-        let status = match tokio::time::timeout(STOP_DEADLINE, server.child.wait()).await {
-            Ok(status) => status?,
-            Err(_) => {
-                server.child.kill().await?;
-                self.live.borrow_mut().remove(&server.pid);
-                bail!("{} did not end within {} s of SIGINT", server.what, STOP_DEADLINE.as_secs());
-            }
-        };
-        self.live.borrow_mut().remove(&server.pid);
-        if status.success() || status.signal() == Some(Signal::INT.as_raw()) {
-            return Ok(());
-        }
-        Err(anyhow!(failure(&server.what, status, &mut server.stderr)))
+    pub(crate) async fn stop(&self, server: Server) -> anyhow::Result<()> {
+        self.finish(server.process).await.map(drop)
     }
 
     /// Measures while a server runs, and stops it.
@@ -221,10 +200,11 @@ impl Launcher {
     }
 
     /// Kills a server, and waits for its end.
-    pub(crate) async fn kill(&self, mut server: Server) -> anyhow::Result<()> {
-        let ended = tokio::time::timeout(STOP_DEADLINE, server.child.kill()).await;
-        self.live.borrow_mut().remove(&server.pid);
-        ended.with_context(|| format!("{} did not end when it was killed", server.what))??;
+    pub(crate) async fn kill(&self, server: Server) -> anyhow::Result<()> {
+        let mut process = server.process;
+        let ended = tokio::time::timeout(STOP_DEADLINE, process.child.kill()).await;
+        self.live.borrow_mut().remove(&process.pid);
+        ended.with_context(|| format!("{} did not end when it was killed", process.what))??;
         Ok(())
     }
 
@@ -236,9 +216,7 @@ impl Launcher {
         deadline: Duration,
         watched: Option<u32>,
     ) -> anyhow::Result<Finished> {
-        let (mut child, mut stderr) = self.spawn(side, args, None)?;
-        let pid = child.id().unwrap_or_default();
-        let what = self.programs.command_line(args);
+        let Background { pid, what, mut child, mut stderr } = self.start(side, args, None)?;
         let mut usage = Vec::new();
         let run = async {
             let mut stdout = child.stdout.take().context("no output of a client")?;
@@ -267,32 +245,34 @@ impl Launcher {
 
     /// Starts a client that runs until it is stopped.
     pub(crate) fn background(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Background> {
-        let (child, stderr) = self.spawn(side, args, None)?;
-        let pid = child.id().context("a client ended at once")?;
-        Ok(Background { pid, what: self.programs.command_line(args), child, stderr })
+        self.start(side, args, None)
     }
 
-    /// Stops a client, as Ctrl-C does, and returns its output.
-    pub(crate) async fn finish(&self, mut client: Background) -> anyhow::Result<String> {
-        if let Some(pid) = Pid::from_raw(client.pid.cast_signed()) {
+    /// Stops a process, as Ctrl-C does, and returns the output that nobody has read.
+    pub(crate) async fn finish(&self, mut process: Background) -> anyhow::Result<String> {
+        let Background { pid, what, child, stderr } = &mut process;
+        if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
             // ESRCH: it has already ended, and `wait` returns how.
             let _ = rustix::process::kill_process(pid, Signal::INT);
         }
-        let mut stdout = client.child.stdout.take().context("no output of a client")?;
         let mut text = String::new();
         let end = async {
-            stdout.read_to_string(&mut text).await?;
-            anyhow::Ok(client.child.wait().await?)
+            if let Some(stdout) = &mut child.stdout {
+                stdout.read_to_string(&mut text).await?;
+            }
+            child.wait().await
         };
-        let Ok(status) = tokio::time::timeout(STOP_DEADLINE, end).await else {
-            bail!("no end within {} s of SIGINT ({})", STOP_DEADLINE.as_secs(), client.what);
-        };
-        self.live.borrow_mut().remove(&client.pid);
-        let status = status?;
-        if !status.success() {
-            bail!("{}", failure(&client.what, status, &mut client.stderr));
+        let ended = tokio::time::timeout(STOP_DEADLINE, end).await;
+        if ended.is_err() {
+            child.kill().await?;
         }
-        Ok(text)
+        self.live.borrow_mut().remove(pid);
+        let late = || format!("{what} did not end within {} s of SIGINT", STOP_DEADLINE.as_secs());
+        let status = ended.with_context(late)??;
+        if status.success() || status.signal() == Some(Signal::INT.as_raw()) {
+            return Ok(text);
+        }
+        Err(anyhow!(failure(what, status, stderr)))
     }
 
     /// Ends all remaining children and waits for them: when this returns, programs, links and mounts are gone.
@@ -304,7 +284,9 @@ impl Launcher {
         }
     }
 
-    fn spawn(&self, side: Side<'_>, args: &[String], log: Option<OwnedFd>) -> anyhow::Result<(Child, File)> {
+    /// `log`: where its error output goes, of which nothing is shown then.
+    fn start(&self, side: Side<'_>, args: &[String], log: Option<OwnedFd>) -> anyhow::Result<Background> {
+        let what = self.programs.command_line(args);
         let stderr = tempfile::tempfile().context("cannot create a temporary file")?;
         let both = [self.client_cpu, self.server_cpu];
         let (namespace, cpus) = match side {
@@ -324,15 +306,12 @@ impl Launcher {
         // A process group of its own: Ctrl-C on the terminal reaches only the lab, which then ends its children in
         // order.
         command.kill_on_drop(true).process_group(0);
-        let child =
-            command.spawn().with_context(|| format!("cannot start {}", self.programs.command_line(args)))?;
-        if let Some(pid) = child.id() {
-            let pidfd = Pid::from_raw(pid.cast_signed())
-                .context("a process id of 0")
-                .and_then(|raw| Ok(rustix::process::pidfd_open(raw, PidfdFlags::empty())?))?;
-            self.live.borrow_mut().insert(pid, pidfd);
-        }
-        Ok((child, stderr))
+        let child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+        let pid = child.id().with_context(|| format!("{what} ended at once"))?;
+        let raw = Pid::from_raw(pid.cast_signed()).context("a process id of 0")?;
+        let pidfd = rustix::process::pidfd_open(raw, PidfdFlags::empty())?;
+        self.live.borrow_mut().insert(pid, pidfd);
+        Ok(Background { pid, what, child, stderr })
     }
 }
 

@@ -17,7 +17,7 @@ use super::progress::Progress;
 use super::record::Record;
 use super::spec::Table;
 
-/// The definition of a lab. To add one, write its table and its function, and list it in `lab/mod.rs`.
+/// The definition of a lab, which [`lab!`] makes.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
@@ -60,6 +60,27 @@ impl InGuest {
     pub(crate) const SAME: Self = Self { modules: &[], programs: &[], files: &[], links: &[] };
 }
 
+/// `lab!("NAME", "what it is about", run)` defines the lab `LAB` of a module: its table is `tables/NAME.txt`, and `async fn
+/// run(session: &Session) -> anyhow::Result<usize>` measures. [`InGuest`] may follow. `LABS` in `lab/mod.rs` lists the labs.
+macro_rules! lab {
+    ($name:literal, $about:literal, $run:ident) => {
+        $crate::lab::session::lab!($name, $about, $run, &$crate::lab::session::InGuest::SAME);
+    };
+    ($name:literal, $about:literal, $run:ident, $in_guest:expr) => {
+        pub(crate) static LAB: $crate::lab::session::Lab = $crate::lab::session::Lab {
+            name: $name,
+            about: $about,
+            table: std::sync::LazyLock::new(|| {
+                let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tables/", $name, ".txt"));
+                $crate::lab::spec::Table::of(text)
+            }),
+            in_guest: $in_guest,
+            run: |session| Box::pin($run(session)),
+        };
+    };
+}
+pub(crate) use lab;
+
 /// The future of a running lab.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<usize>> + 'a>>;
 
@@ -97,8 +118,13 @@ impl Session {
         self.lab.table.rows.iter().map(|row| row.id).filter(|row| self.wants(row)).collect()
     }
 
-    /// The number of rounds: at least `check` under `--check`, else `quick`; `--repeat` asks for others.
-    pub(crate) fn rounds(&self, check: usize, quick: usize) -> usize {
+    /// The number of rounds: under `--check` as many as the table asks for pairs, else `quick`; `--repeat` asks for others.
+    pub(crate) fn rounds(&self, quick: usize) -> usize {
+        self.rounds_of(self.lab.table.check_pairs, quick)
+    }
+
+    /// The same with at least `check` under `--check`.
+    pub(crate) fn rounds_of(&self, check: usize, quick: usize) -> usize {
         match self.check {
             true => self.repeat.unwrap_or(check).max(check),
             false => self.repeat.unwrap_or(quick),
@@ -131,6 +157,22 @@ impl Session {
             last = round_begun.elapsed();
         }
         count
+    }
+
+    /// Measures these rows by turns, in rounds. Returns how many rounds it was.
+    pub(crate) async fn by_turns(
+        &self,
+        rows: &[&'static str],
+        rounds: usize,
+        budget: Duration,
+        mut measure: impl AsyncFnMut(&'static str, usize) -> anyhow::Result<Sample>,
+    ) -> usize {
+        let round = async |round: usize| {
+            for row in by_turns(rows, round) {
+                self.step(row, round, measure(row, round)).await;
+            }
+        };
+        self.in_rounds(rounds, budget, round).await
     }
 
     /// Measures a row once. A failure is recorded as its reason, and the lab goes on. A row that never succeeds is left out.

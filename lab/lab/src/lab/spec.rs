@@ -37,6 +37,8 @@ pub(crate) struct Table {
     pub(crate) ratios: &'static [RatioSpec],
     /// What a run without `--check` and `--only` shows instead of rows and targets; empty: it shows these.
     pub(crate) summary: &'static [Compared],
+    /// The fewest pairs of a ratio under `--check` that asks for no other number.
+    pub(crate) check_pairs: usize,
     /// Rows that need others measured before them.
     pub(crate) needs: &'static [(&'static str, Ids)],
 }
@@ -56,6 +58,7 @@ impl Table {
             rows: reader.rows.leak(),
             ratios: reader.ratios.leak(),
             summary: reader.summary.leak(),
+            check_pairs: reader.pairs,
             needs: reader.needs.leak(),
         })
     }

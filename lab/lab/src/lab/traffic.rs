@@ -4,9 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Deserialize;
 
-use super::client;
+use super::client::{self, BULK};
 use super::model::Sample;
 use super::process::{Server, Side, words};
 use super::session::Session;
@@ -22,8 +21,6 @@ const BULK_WARM_UP: Duration = Duration::from_millis(100);
 const TRANSFERS: usize = 3;
 /// Time for start-up, warm-up and tear-down, beyond the measured time.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
-/// What [`Traffic::bulk`] measures.
-pub(crate) const BULK: &str = "gbit_per_s";
 /// Requests that show that a switch passes frames in both directions; they also make both hosts' addresses known.
 pub(crate) const PROBES: u32 = 16;
 
@@ -98,10 +95,6 @@ impl Traffic<'_> {
     }
 
     async fn transfer(&self) -> anyhow::Result<Sample> {
-        #[derive(Deserialize)]
-        struct Bulk {
-            gbit_per_s: f64,
-        }
         let launcher = &self.session.launcher;
         let [client, server] = self.session.cpus;
         let sink = words(&format!("plain tcp-sink --listen {}", address(BULK_PORT)));
@@ -115,14 +108,7 @@ impl Traffic<'_> {
         let side = Side::At(&self.network.hosts[0], &[client]);
         let finished = launcher.client(side, &args, self.time + SLACK, self.switch).await;
         launcher.stop(sink).await?;
-        let finished = finished?;
-        let bulk: Bulk = finished.json("plain tcp-bulk")?;
-        let mut sample = Sample::default();
-        sample.values.insert(BULK, bulk.gbit_per_s);
-        if let Some(cpu) = finished.cpu_share(self.time) {
-            sample.values.insert("cpu_server", cpu);
-        }
-        Ok(sample)
+        client::bulk_sample(&finished?, self.time)
     }
 }
 

@@ -7,10 +7,9 @@ use twinpath_clients::measure::report::BenchReport;
 
 use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;
-use crate::lab::peers::{FAST_PORT, server};
+use crate::lab::peers::{FAST_PORT, serve_by_one, server};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::lab::topology::SERVER;
 
 /// More than the first ones of a peer, which workers answer.
 const CALLS: u64 = 200;
@@ -18,12 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Calls of NULL to `serve rpc` on a path.
 pub(super) async fn measure(session: &Session, path: &str) -> anyhow::Result<Sample> {
-    let socket = session.run_dir.path().join("reflex.sock");
-    let mut args = words(&format!(
-        "serve rpc --on {} --udp {FAST_PORT} --path {path} --mode interrupt --workers 1 --cpu {} --socket",
-        SERVER.interface, session.cpus[1]
-    ));
-    args.push(socket.display().to_string());
+    let args = serve_by_one(session, &format!("rpc --udp {FAST_PORT} --path {path} --mode interrupt"));
     let instance = Instance::start(&session.launcher, &args).await?;
     let line = format!(
         "bench rpc {} --udp --path kernel --mode interrupt --inflight 1 --count {CALLS} --warmup 0 --json",

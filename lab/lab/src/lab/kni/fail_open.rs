@@ -16,7 +16,7 @@ use twinpath_test_plain::stuck_watch::{
     DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError, Victim,
 };
 
-use crate::lab::instance::{Facts, Instance};
+use crate::lab::instance::{Facts, Instance, worker_thread};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT, TCP_PORT};
 use crate::lab::session::Session;
@@ -144,18 +144,6 @@ fn summarise(felt: &[Felt], asked: RequestCounts) -> Option<Sample> {
     let silent = if *time >= DEADLINE { ", where it was given up" } else { "" };
     sample.notes.push(format!("slowest of {} stops: {name}, {:.1} ms{silent}", felt.len(), ms(*time)));
     Some(sample)
-}
-
-/// The thread of the only worker.
-fn worker_thread(pid: u32) -> anyhow::Result<u32> {
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let task = task?;
-        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        if name.trim() == "worker-0" {
-            return task.file_name().to_str().and_then(|tid| tid.parse().ok()).context("a task is a number");
-        }
-    }
-    bail!("process {pid} has no thread named worker-0")
 }
 
 /// Frames that a server's workers have received on the fast path. It does not use the event loop, because only the

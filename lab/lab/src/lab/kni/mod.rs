@@ -14,16 +14,12 @@ mod modes;
 mod tick;
 mod ticks;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::measure::Walks;
 use self::modes::{Mode, Stage};
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{InGuest, Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 10;
 /// Fewest files of a judged run.
 pub(crate) const CHECK_FILES: u32 = 20_000;
 /// The ratio whose interval is judged, which needs more pairs, and the modes of it.
@@ -34,20 +30,18 @@ const LISTING: &str = "guest-walk-attached";
 const CAPTURED: &str = "exception-queue-us";
 /// The row of times that wait for a timer tick.
 const TICK: &str = "tick";
-/// Most rounds otherwise, and until when one may begin.
+/// Most rounds without `--check`, and until when one may begin.
 const QUICK_PAIRS: usize = 6;
 const QUICK_BUDGET: Duration = Duration::from_secs(135);
 /// The seed of the order of modes in each round.
 const ORDER_SEED: u64 = 2015;
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "kni",
-    about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/kni.txt"))),
-    in_guest: &IN_GUEST,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "kni",
+    "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
+    run,
+    &IN_GUEST
+);
 
 /// The files that the guest needs for the kernel's NFS client, and to list and to serve a tree. ganesha reads the
 /// mounts from the first link, looks for rpcbind behind the second, and gets the names of transports from the last of
@@ -73,10 +67,10 @@ struct Rounds {
 fn rounds(session: &Session, walked: bool) -> Rounds {
     if !walked {
         let listings = LAB.table.pairs(LISTING);
-        let all = session.rounds(listings, listings);
+        let all = session.rounds_of(listings, listings);
         return Rounds { all, interval: all, captures: 0 };
     }
-    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let all = session.rounds(QUICK_PAIRS);
     let interval = if session.check { all.max(LAB.table.pairs(INTERVAL)) } else { all };
     Rounds { all, interval, captures: session.either(LAB.table.pairs(CAPTURED), 1) }
 }
@@ -147,8 +141,9 @@ mod tests {
             assert!(ids.contains(mode.row()));
             assert!(measure::rows(mode).all(|row| ids.contains(row)));
         }
-        let orders: BTreeSet<_> = (0..CHECK_PAIRS).map(|round| order(&Mode::ALL, round)).collect();
-        assert!(orders.len() > CHECK_PAIRS / 2);
+        let rounds = LAB.table.check_pairs;
+        let orders: BTreeSet<_> = (0..rounds).map(|round| order(&Mode::ALL, round)).collect();
+        assert!(orders.len() > rounds / 2);
         for order in orders {
             assert_eq!(BTreeSet::from_iter(order), BTreeSet::from(Mode::ALL));
         }

@@ -6,32 +6,21 @@ mod judged;
 mod measure;
 mod restart;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use self::measure::{Bench, CONTENDERS};
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 use crate::lab::switches::{self, Contender, Kind};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 5;
-/// Pairs otherwise.
+/// Pairs without `--check`.
 const QUICK_PAIRS: usize = 1;
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "openflow",
-    about: "A switch and its OpenFlow controller: twinpath, Open vSwitch",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/openflow.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!("openflow", "A switch and its OpenFlow controller: twinpath, Open vSwitch", run);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rounds = session.rounds(QUICK_PAIRS);
     session.progress.expect(rounds * session.rows().len());
     let in_round = async |round: usize| {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));

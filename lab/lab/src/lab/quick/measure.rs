@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
 use twinpath_sys::LatencyRequest;
 
 use super::{COST, LAB, RATE, Times, plan};
@@ -32,19 +31,6 @@ pub(super) struct Attachment {
     /// The path that it reports.
     path: String,
     proof: String,
-}
-
-/// The output of `plain eventfd-pingpong`.
-#[derive(Deserialize)]
-struct PingPong {
-    rtt_us: twinpath_clients::measure::report::RttUs,
-    histogram: Vec<(u64, u64)>,
-}
-
-/// The output of `plain tcp-bulk`.
-#[derive(Deserialize)]
-struct Bulk {
-    gbit_per_s: f64,
 }
 
 pub(super) struct Quick<'a> {
@@ -247,10 +233,7 @@ impl Quick<'_> {
         let args = peers::tcp_bulk(duration);
         let watched = Some(self.tcp_sink_pid);
         let finished = self.session.launcher.client(Side::Client, &args, duration + SLACK, watched).await?;
-        let bulk: Bulk = finished.json("plain tcp-bulk")?;
-        let mut values = BTreeMap::from([("gbit_per_s", bulk.gbit_per_s)]);
-        values.extend(finished.cpu_share(duration).map(|share| ("cpu_server", share)));
-        Ok(Sample { values, ..Sample::default() })
+        client::bulk_sample(&finished, duration)
     }
 
     /// Measures a row of the kernel while twinpath is attached and idle, and verifies both.
@@ -275,13 +258,10 @@ impl Quick<'_> {
 
     async fn floor(&self) -> anyhow::Result<Sample> {
         let held = if self.request_held.get() { Some(LatencyRequest::open(0)?) } else { None };
-        let duration = self.times.floor;
-        let args = peers::eventfd_pingpong(self.session.cpus, duration);
-        let finished = self.session.launcher.client(Side::Both, &args, duration + SLACK, None).await?;
-        let result: PingPong = finished.json("plain eventfd-pingpong")?;
+        let mut sample = client::eventfd_floor(self.session, self.times.floor).await?;
         let note = if held.is_some() { "latency request held" } else { "no latency request held" };
-        let values = result.rtt_us.values();
-        Ok(Sample { values, histogram: result.histogram, path: None, notes: vec![note.to_owned()] })
+        sample.notes.push(note.to_owned());
+        Ok(sample)
     }
 
     /// An idle server: waits until the linger time is over, then measures.

@@ -5,7 +5,6 @@ mod plan;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,18 +16,15 @@ use crate::lab::fallback;
 use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::Side;
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 9;
 /// The ratios whose rows have other numbers of rounds: as many as each needs pairs.
 const RR: &str = "tcp-rr-beside";
 const IDLE: &str = "idle-cpu";
 /// Rows that compare with the best of the plain servers, and that have an offered rate of their own.
 const RATE: &str = "rate-twinpath";
 const COST: &str = "cpu-kernel";
-/// Most pairs otherwise.
+/// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 6;
 /// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(46);
@@ -37,14 +33,11 @@ const CONTENDERS_FROM: usize = 2;
 /// Clearly slower: below this share of the best median.
 const CONTENDER: f64 = 0.85;
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "quick",
-    about: "An echo service in two network namespaces of this machine: by the kernel's own sockets, and by twinpath",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/quick.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "quick",
+    "An echo service in two network namespaces of this machine: by the kernel's own sockets, and by twinpath",
+    run
+);
 
 /// Durations of measurements.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +74,7 @@ const CHECK_TIMES: Times = Times {
 };
 
 fn rounds(session: &Session) -> Rounds {
-    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let all = session.rounds(QUICK_PAIRS);
     let pairs = |ratio| LAB.table.pairs(ratio);
     if session.check {
         Rounds { all, tcp_rr: all.max(pairs(RR)), idle: pairs(IDLE), other: 3 }

@@ -27,7 +27,7 @@ const SHARE_MIN: f64 = 0.98;
 
 pub(super) async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
     let session = round.session;
-    let paced = |port| paced(session, port, 1e6 / round.period_us);
+    let paced = |port| paced(session, port, round.draw.load().rate_per_s);
     match row {
         "kernel-spinning" => by_kernel(session, "poll", &back_to_back(PLAIN_PORT)).await,
         "paced-kernel-spinning" => by_kernel(session, "poll", &paced(PLAIN_PORT)).await,
@@ -67,12 +67,7 @@ async fn by_twinpath(session: &Session, client: &Bench) -> anyhow::Result<Sample
 }
 
 pub(super) async fn serve(session: &Session, more: &str) -> anyhow::Result<Instance> {
-    let socket = session.run_dir.path().join("reflex.sock");
-    let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --workers 1 --cpu {} {more} --socket",
-        SERVER.interface, session.cpus[1]
-    ));
-    args.push(socket.display().to_string());
+    let args = peers::serve_by_one(session, &format!("echo --udp {FAST_PORT} {more}"));
     Instance::start(&session.launcher, &args).await
 }
 

@@ -8,10 +8,10 @@ use super::services::PORT;
 use crate::lab::client;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
-use crate::lab::peers::server;
+use crate::lab::peers::{serve_by_one, server};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::lab::topology::{CLIENT, SERVER};
+use crate::lab::topology::CLIENT;
 
 /// Until the decision stands.
 const WARMUP: Duration = Duration::from_millis(500);
@@ -25,11 +25,8 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
         .strip_prefix("load-")
         .and_then(|rest| rest.split_once('-'))
         .with_context(|| format!("no such row: {row}"))?;
-    let mut args = words(&format!(
-        "serve rpc --on {} --udp {PORT} --path packet --workers 1 --cpu {} --reflex {how} --reflex-rate 10000000 --socket",
-        SERVER.interface, session.cpus[1]
-    ));
-    args.push(session.run_dir.path().join("load.sock").display().to_string());
+    let serves = format!("rpc --udp {PORT} --path packet --reflex {how} --reflex-rate 10000000");
+    let args = serve_by_one(session, &serves);
     let line = format!(
         "bench rpc {} --udp --on {} --path xdp --mode poll --inflight {in_flight} --duration {:.3} --warmup {:.3} --json",
         server(PORT),

@@ -9,39 +9,29 @@ mod loads;
 mod rates;
 mod services;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::lab::model::Sample;
-use crate::lab::session::{InGuest, Lab, Session, by_turns};
-use crate::lab::spec::Table;
+use crate::lab::paced::{Draw, PERIOD_US};
+use crate::lab::session::{Session, by_turns, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 9;
-/// Most pairs otherwise.
+/// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 4;
-/// The period of requests is drawn between these, us.
-const PERIOD_US: [f64; 2] = [250.0, 500.0];
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "reflex",
-    about: "Services whose replies the kernel gives while the worker sleeps, against kernel sockets and other servers",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/reflex.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "reflex",
+    "Services whose replies the kernel gives while the worker sleeps, against kernel sockets and other servers",
+    run
+);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rounds = session.rounds(QUICK_PAIRS);
     let rows = session.rows();
     session.progress.expect(rounds * rows.len());
     let mut random = fastrand::Rng::with_seed(session.seed);
     let in_round = async |at: usize| {
-        let [least, most] = PERIOD_US;
-        let round =
-            Round { session, period_us: least + random.f64() * (most - least), seed: random.u64(..1 << 32) };
-        session.progress.line(&format!("one request per {:.0} us", round.period_us));
+        let round = Round { session, draw: Draw::of(&mut random, PERIOD_US) };
+        session.progress.line(&format!("one request per {:.0} us", round.draw.period_us));
         // A minute of the hammer is enough.
         for row in by_turns(&rows, at).into_iter().filter(|row| *row != "hammer" || at == 0) {
             session.step(row, at, measure(&round, row)).await;
@@ -53,9 +43,8 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
 /// A round of measurements.
 struct Round<'a> {
     session: &'a Session,
-    /// The period of paced requests, us, and the seed of what differs by chance: the same for all rows.
-    period_us: f64,
-    seed: u64,
+    /// What differs by chance, the same for all rows.
+    draw: Draw,
 }
 
 async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {

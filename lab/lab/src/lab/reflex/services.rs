@@ -10,7 +10,7 @@ use crate::lab::asking::{asked, cpu_of_asking, cpu_of_queries};
 use crate::lab::client;
 use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;
-use crate::lab::peers::{LINGER_MS, PLAIN_PORT, server};
+use crate::lab::peers::{LINGER_MS, PLAIN_PORT, serve_by_one, server};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
@@ -57,12 +57,12 @@ pub(super) async fn round_trips(session: &Session, row: &str) -> anyhow::Result<
 
 /// `twinpath serve rpc`, whose worker sleeps. One source asks at full speed: the budget of the host would bound it.
 async fn ours(session: &Session, what: &str) -> anyhow::Result<Sample> {
-    let mut args = words(&format!(
-        "serve rpc --on {} --udp {PORT} --path packet --mode interrupt --workers 1 --cpu {} --linger-ms {LINGER_MS} \
-         --reflex always --reflex-rate 10000000 --socket",
-        SERVER.interface, session.cpus[1]
-    ));
-    args.push(session.run_dir.path().join("reflex.sock").display().to_string());
+    let args = serve_by_one(
+        session,
+        &format!(
+            "rpc --udp {PORT} --path packet --mode interrupt --linger-ms {LINGER_MS} --reflex always --reflex-rate 10000000"
+        ),
+    );
     let instance = Instance::start(&session.launcher, &args).await?;
     let result = calls(session, PORT, what).await;
     let report = instance.report().await;
@@ -164,7 +164,7 @@ async fn paced_gets(round: &Round<'_>, kind: &str) -> anyhow::Result<Sample> {
         server(PORT),
         PACED.as_secs_f64(),
         WARMUP.as_secs_f64(),
-        round.seed
+        round.draw.seed
     ));
     let client = round.session.launcher.client(Side::Client, &args, PACED + SLACK, None).await?;
     let asked = asked(&client.stdout)?;
@@ -182,7 +182,7 @@ async fn hammer(round: &Round<'_>) -> anyhow::Result<Sample> {
         "plain hammer {} --duration {:.3} --seed {}",
         server(PORT),
         time.as_secs_f64(),
-        round.seed
+        round.draw.seed
     ));
     let client = round.session.launcher.client(Side::Client, &args, time + SLACK, None).await;
     let report = stop(round.session, instance).await;

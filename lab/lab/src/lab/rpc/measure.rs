@@ -11,6 +11,7 @@ use super::peers;
 use crate::lab::client;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
+use crate::lab::peers::{LINGER_MS, serve_by_one};
 use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
 use crate::plain::nfs;
@@ -89,8 +90,13 @@ impl<'a> Stage<'a> {
 
     /// A running `twinpath serve rpc`, with more options.
     pub(super) async fn twinpath(&self, mode: &str, more: &str) -> anyhow::Result<Instance> {
-        let socket = self.session.run_dir.path().join("rpc.sock");
-        let args = peers::serve(mode, self.session.cpus[1], &socket, more);
+        let args = serve_by_one(
+            self.session,
+            &format!(
+                "rpc {} --path auto --mode {mode} --linger-ms {LINGER_MS} {more}",
+                peers::twinpath_ports()
+            ),
+        );
         Instance::start(&self.session.launcher, &args).await
     }
 

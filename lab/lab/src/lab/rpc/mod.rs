@@ -8,7 +8,6 @@ mod cases;
 mod measure;
 mod peers;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -16,29 +15,19 @@ use fastrand::Rng;
 use self::cases::{IDLE, NEVER_READS, SPIN_PAIR, TOGETHER, case_of, needs_rates};
 use self::measure::Stage;
 use crate::lab::model::Sample;
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 7;
 /// The ratio whose interval is judged, and one of those beside burdens, by whose pairs the rounds of these are counted.
 const SPIN: &str = "null-tcp-1-vs-spin";
 const BURDEN: &str = "never-reads";
-/// Most pairs otherwise.
+/// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 5;
 /// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(120);
 const QUICK_TIME: Duration = Duration::from_millis(300);
 const CHECK_TIME: Duration = Duration::from_millis(800);
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "rpc",
-    about: "ONC RPC, NULL and GETATTR: twinpath against nfs-ganesha and bare servers",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/rpc.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!("rpc", "ONC RPC, NULL and GETATTR: twinpath against nfs-ganesha and bare servers", run);
 
 /// The number of rounds of each kind.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +41,7 @@ struct Rounds {
 
 impl Rounds {
     fn of(session: &Session) -> Self {
-        let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+        let all = session.rounds(QUICK_PAIRS);
         let pairs = |ratio| LAB.table.pairs(ratio);
         if session.check {
             Self { all, spin: all.max(pairs(SPIN)), burden: pairs(BURDEN) }

@@ -1,25 +1,29 @@
 //! The command lines of servers and clients, which anyone could type.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use super::cases::{Client, ClientSpec};
-use crate::lab::peers::{LINGER_MS, server};
+use crate::lab::peers::server;
 use crate::lab::process::words;
-use crate::lab::topology::{CLIENT, SERVER};
+use crate::lab::topology::CLIENT;
 use crate::plain::nfs::NFS_PORT;
 
 /// The port of `twinpath serve rpc`: that of ksf.
-pub(super) const TWINPATH_PORT: u16 = 62_049;
+const TWINPATH_PORT: u16 = 62_049;
 /// The port of the bare servers.
-pub(super) const PLAIN_PORT: u16 = 7005;
+const PLAIN_PORT: u16 = 7005;
 
 /// Enough to learn neighbours and fill caches.
 const WARMUP_S: f64 = 0.05;
 
 pub(super) fn twinpath() -> SocketAddr {
     server(TWINPATH_PORT)
+}
+
+/// The options of `twinpath serve rpc` for its ports.
+pub(super) fn twinpath_ports() -> String {
+    format!("--udp {TWINPATH_PORT} --tcp {TWINPATH_PORT}")
 }
 
 pub(super) fn ganesha() -> SocketAddr {
@@ -44,17 +48,6 @@ pub(super) fn udp_null(method: &str, mode: &str) -> Vec<String> {
 pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> Vec<String> {
     let mut args = words(&format!("plain tcp-hold {target} --connections {connections}"));
     args.extend(never_read.then(|| "--never-read".to_owned()));
-    args
-}
-
-/// `twinpath serve rpc` on the server's interface and CPU.
-pub(super) fn serve(mode: &str, cpu: usize, socket: &Path, more: &str) -> Vec<String> {
-    let mut args = words(&format!(
-        "serve rpc --on {} --udp {TWINPATH_PORT} --tcp {TWINPATH_PORT} --path auto --mode {mode} --workers 1 \
-         --cpu {cpu} --linger-ms {LINGER_MS} {more} --socket",
-        SERVER.interface
-    ));
-    args.push(socket.display().to_string());
     args
 }
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use serde::Deserialize;
-use twinpath_load::Arrivals;
-use twinpath_sys::child;
 
 use super::programs;
 use crate::lab::client;
-use crate::lab::instance::Instance;
+use crate::lab::instance::{Instance, watched};
 use crate::lab::model::Sample;
+use crate::lab::paced::{Draw, PERIOD_US};
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT};
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
@@ -18,9 +17,6 @@ use crate::lab::topology::SERVER;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(5);
-/// The range of the period of paced requests, us, and by how much each gap differs.
-const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
-const JITTER: f64 = 0.03;
 /// Time in which the policy learns the period, and before that until the client sends.
 const WARMUP: Duration = Duration::from_millis(400);
 const CLIENT_START: Duration = Duration::from_millis(60);
@@ -49,17 +45,14 @@ pub(super) struct Bench<'a> {
     pub(super) session: &'a Session,
     /// Duration of one measurement.
     time: Duration,
-    /// The period of paced requests, and the seed of what differs by chance: the same for all rows of a round.
-    period_us: f64,
-    seed: u64,
+    /// What differs by chance, the same for all rows of a round.
+    draw: Draw,
 }
 
 impl<'a> Bench<'a> {
     pub(super) fn new(session: &'a Session, time: Duration, round: usize) -> Self {
         let mut random = fastrand::Rng::with_seed(session.seed.wrapping_add(round as u64));
-        let (from, to) = PERIOD_US.into_inner();
-        let period_us = from + (to - from) * random.f64();
-        Self { session, time, period_us, seed: random.u64(..1 << 32) }
+        Self { session, time, draw: Draw::of(&mut random, PERIOD_US) }
     }
 
     pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
@@ -112,39 +105,24 @@ impl<'a> Bench<'a> {
     async fn paced(&self, server: &str) -> anyhow::Result<Sample> {
         let server = self.session.launcher.server(Side::Server, &words(server)).await?;
         let length = 4 * self.time;
-        let line = format!(
-            "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {} --batch --duration {:.3} --warmup {:.3} \
-             --rate {} --arrivals {} --arrivals-seed {} --json",
-            peers::server(PLAIN_PORT),
-            twinpath_load::INFLIGHT_MAX,
-            length.as_secs_f64(),
-            WARMUP.as_secs_f64(),
-            1e6 / self.period_us,
-            Arrivals::Jittered(JITTER),
-            self.seed
-        );
-        let args = words(&line);
-        let pid = server.pid;
+        let args = self.draw.load().bench(PLAIN_PORT, WARMUP, length);
         let watch = async {
             tokio::time::sleep(CLIENT_START + WARMUP + length.mul_f64(MARGIN)).await;
-            let before = (child::cpu_time(pid)?, std::time::Instant::now());
-            tokio::time::sleep(length.mul_f64(1.0 - 2.0 * MARGIN)).await;
-            let used = child::cpu_time(pid)?.saturating_sub(before.0);
-            anyhow::Ok(used.as_secs_f64() / before.1.elapsed().as_secs_f64())
+            watched(server.pid, length.mul_f64(1.0 - 2.0 * MARGIN)).await
         };
         let client = self.session.launcher.client(Side::Client, &args, WARMUP + length + SLACK, None);
-        let (finished, cpu) = tokio::join!(client, watch);
+        let (finished, watched) = tokio::join!(client, watch);
         self.session.launcher.stop(server).await?;
         let mut sample = client::sample_of(&finished?)?;
-        sample.values.insert("cpu_server", cpu?);
-        sample.values.insert("period_us", self.period_us);
+        sample.values.extend(watched?);
+        sample.values.insert("period_us", self.draw.period_us);
         Ok(sample)
     }
 
     async fn numbered(&self) -> anyhow::Result<Sample> {
         let target = peers::server(PLAIN_PORT);
         let on = SERVER.interface;
-        let line = format!("plain socket-holders --listen {target} --on {on} --seed {}", self.seed);
+        let line = format!("plain socket-holders --listen {target} --on {on} --seed {}", self.draw.seed);
         let server = self.session.launcher.server(Side::Server, &words(&line)).await?;
         let args = words(&format!("plain socket-numbers {target} --count {NUMBERS}"));
         let side = Side::At(&self.session.launcher.topology().client, &self.session.cpus);

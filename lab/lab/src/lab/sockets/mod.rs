@@ -5,38 +5,24 @@ mod measure;
 mod owner;
 mod programs;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::measure::Bench;
-use crate::lab::session::{InGuest, Lab, Session, by_turns};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 9;
-/// Pairs otherwise.
+/// Pairs without `--check`.
 const QUICK_PAIRS: usize = 5;
 const CHECK_TIME: Duration = Duration::from_millis(600);
 const QUICK_TIME: Duration = Duration::from_millis(250);
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "sockets",
-    about: "Sockets in an application's own loop: ours, the kernel's, and a service on a worker",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/sockets.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!("sockets", "Sockets in an application's own loop: ours, the kernel's, and a service on a worker", run);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rounds = session.rounds(QUICK_PAIRS);
     let rows = session.rows();
     session.progress.expect(rounds * rows.len());
-    let round = async |round: usize| {
-        let bench = Bench::new(session, session.either(CHECK_TIME, QUICK_TIME), round);
-        for row in by_turns(&rows, round) {
-            session.step(row, round, bench.measure(row)).await;
-        }
+    let measure = async |row: &'static str, round| {
+        Bench::new(session, session.either(CHECK_TIME, QUICK_TIME), round).measure(row).await
     };
-    Ok(session.in_rounds(rounds, Duration::MAX, round).await)
+    Ok(session.by_turns(&rows, rounds, Duration::MAX, measure).await)
 }

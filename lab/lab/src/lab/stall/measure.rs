@@ -8,15 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use twinpath_inspect::Times;
-use twinpath_load::Arrivals;
-use twinpath_test_plain::Pace;
 
 use super::cases::{Case, Disturbance};
 use super::disturb::{CONTROLLER, FullPipe, SilentResolver, change_ports};
 use super::trace;
 use crate::lab::counters::Counters;
-use crate::lab::instance::Instance;
+use crate::lab::instance::{Instance, worker_thread};
 use crate::lab::model::Sample;
+use crate::lab::paced::{Draw, Load};
 use crate::lab::peers;
 use crate::lab::probe::Probe;
 use crate::lab::process::{self, Server, Side, words};
@@ -35,17 +34,14 @@ const BULK_SHARE: f64 = 0.3;
 /// Frames per system call: of the source that measures the highest rate, and of the one that is paced.
 const BATCH: usize = 64;
 const PACED_BATCH: usize = 16;
-/// The period of timed frames, us, and by how much each gap differs.
+/// The range of the period of timed frames, us.
 const PERIOD_US: std::ops::RangeInclusive<f64> = 200.0..=400.0;
-const JITTER: f64 = 0.03;
 /// From the start of bulk traffic to the first frame that counts.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How long the worker's system calls are watched, after its frames were timed.
 const TRACED: Duration = Duration::from_millis(200);
 /// Until a controller has put its flows in.
 const CONTROLLER_DEADLINE: Duration = Duration::from_secs(20);
-/// The name of the thread that carries frames.
-const WORKER: &str = "worker-0";
 /// Frames per second that the bulk traffic had, of those that the switch can carry.
 const BULK: &str = "bulk_per_s";
 /// The longest turn of a worker by its thread's CPU time.
@@ -57,18 +53,15 @@ const OTHER_CALLS: &str = "other_calls";
 pub(super) struct Bench<'a> {
     session: &'a Session,
     time: Duration,
-    /// The pace and the seed of its gaps, the same for all cases of a round.
-    period_us: f64,
-    seed: u64,
+    /// The pace, the same for all cases of a round.
+    load: Load,
     /// The highest rates of this round, frames per second, by flows.
     most: RefCell<HashMap<&'static str, f64>>,
 }
 
 impl<'a> Bench<'a> {
     pub(super) fn new(session: &'a Session, time: Duration, random: &mut Rng) -> Self {
-        let (from, to) = PERIOD_US.into_inner();
-        let period_us = from + (to - from) * random.f64();
-        Self { session, time, period_us, seed: random.u64(..1 << 32), most: RefCell::default() }
+        Self { session, time, load: Draw::of(random, PERIOD_US).load(), most: RefCell::default() }
     }
 
     pub(super) async fn measure(&self, case: &Case) -> anyhow::Result<Sample> {
@@ -154,14 +147,7 @@ impl<'a> Bench<'a> {
         instance.time_turns().await?;
         tokio::time::sleep(SETTLE).await;
         let before = done(instance).await?;
-        let pace = Pace {
-            rate_per_s: 1e6 / self.period_us,
-            arrivals: Arrivals::Jittered(JITTER),
-            seed: self.seed,
-            warmup: twinpath_time::Duration::ZERO,
-            length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
-        };
-        let measured = probe.run(self.session.cpus[0], pace).await;
+        let measured = probe.run(self.session.cpus[0], self.load.pace(self.time)).await;
         let after = done(instance).await?;
         let mut sample = measured?;
         if case.is_disturbed {
@@ -183,10 +169,7 @@ impl<'a> Bench<'a> {
 
     /// Which system calls the worker makes that are none of the packet path. A kernel without tracing leaves the value out.
     async fn traced(&self, instance: &Instance, sample: &mut Sample) {
-        let traced = async {
-            let worker = trace::thread_named(instance.pid(), WORKER)?;
-            trace::other_calls(worker, TRACED).await
-        };
+        let traced = async { trace::other_calls(worker_thread(instance.pid())?, TRACED).await };
         match traced.await {
             Ok(calls) => {
                 sample.values.insert(OTHER_CALLS, calls.values().sum::<u64>() as f64);
@@ -253,7 +236,7 @@ struct Done {
 async fn done(instance: &Instance) -> anyhow::Result<Done> {
     let workers = instance.workers().await?;
     let worker = workers.first().context("twinpath has no worker")?;
-    let waited = trace::waited(instance.pid(), trace::thread_named(instance.pid(), WORKER)?)?;
+    let waited = trace::waited(instance.pid(), worker_thread(instance.pid())?)?;
     let steps = worker.guard.as_ref().map_or(0, |guard| guard.counts.priority_steps);
     Ok(Done { turns: worker.counts.turn_cpu.clone(), waited, steps })
 }

@@ -9,33 +9,22 @@ mod disturb;
 mod measure;
 mod trace;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 use twinpath_sys::affinity;
 
 use self::measure::Bench;
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 5;
 /// How long frames are timed: 4,000 of them and more.
 const CHECK_TIME: Duration = Duration::from_millis(1500);
 const QUICK_TIME: Duration = Duration::from_millis(1000);
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "stall",
-    about: "Frames through a switch while controllers and others keep it busy",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/stall.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!("stall", "Frames through a switch while controllers and others keep it busy", run);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, 1);
+    let rounds = session.rounds(1);
     // Its own work must not take the packet thread's CPU.
     affinity::pin_current_thread(session.cpus[0])?;
     let cases: Vec<_> = cases::all().filter(|case| session.wants(case.row)).collect();

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 /// What moves frames, waits for them, and wakes another thread; numbers of x86-64 and of 64-bit Arm by name.
@@ -111,22 +111,6 @@ pub(super) fn waited(pid: u32, tid: u32) -> anyhow::Result<Duration> {
     let account = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let nanos = account.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok());
     Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} is not understood: {account}"))?))
-}
-
-/// The thread of a process with that name.
-pub(super) fn thread_named(pid: u32, name: &str) -> anyhow::Result<u32> {
-    let tasks = format!("/proc/{pid}/task");
-    let mut found = Vec::new();
-    for task in std::fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}"))? {
-        let task = task?;
-        // A thread may end between listing and reading.
-        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        if comm.trim() == name {
-            found.extend(task.file_name().to_string_lossy().parse::<u32>());
-        }
-    }
-    ensure!(found.len() == 1, "process {pid} has {} threads called {name}", found.len());
-    Ok(found[0])
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Bench<'_> {
         let source = launcher.background(source, &args)?;
         tokio::time::sleep(SETTLE).await;
         let before = child::cpu_time(switch)?;
-        let measured = probe.run(self.session.cpus[0], self.timed_pace()).await;
+        let measured = probe.run(self.session.cpus[0], self.load.pace(self.time)).await;
         let used = child::cpu_time(switch)?.saturating_sub(before);
         let sent: Sent = process::json(&launcher.finish(source).await?, "plain frame-source")?;
         let mut measured = measured?;

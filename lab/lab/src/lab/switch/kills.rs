@@ -10,7 +10,7 @@ use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::switches::directory;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
-use crate::lab::traffic::{ECHO_PORT, PROBES, SLACK, address};
+use crate::lab::traffic::{ECHO_PORT, PROBES, Traffic, address};
 
 /// Kills of one measurement: the worst of them counts.
 const KILLS: usize = 20;
@@ -63,13 +63,9 @@ impl Bench<'_> {
         watch: KillWatch,
     ) -> anyhow::Result<(KillWatch, Result<Felt, KillWatchError>)> {
         let instance = self.twinpath(network, &network.ports, "--on-exit bridge").await?;
-        let probe = words(&format!(
-            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1 --count {PROBES} --warmup 0 --json",
-            address(ECHO_PORT)
-        ));
-        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        let traffic = Traffic { session: self.session, network, time: self.time, switch: None };
         let probed = async |instance: &Instance| {
-            self.session.launcher.client(side, &probe, SLACK, None).await?;
+            traffic.probe().await?;
             // By workers, and by the kernel's entries.
             let carried: u64 = instance.report().await?.ports.iter().map(|port| port.frames_in).sum();
             ensure!(carried >= u64::from(PROBES), "the switch carried {carried} of {PROBES} requests");

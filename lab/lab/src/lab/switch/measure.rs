@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
-use twinpath_load::Arrivals;
 use twinpath_observe::report::SwitchPort;
 use twinpath_sys::child;
-use twinpath_test_plain::Pace;
 
 use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, watched};
 use crate::lab::model::Sample;
+use crate::lab::paced::{Draw, Load, PERIOD_US};
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
@@ -20,9 +19,6 @@ use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
 
-/// The range of the period of paced requests, us, and by how much each gap differs.
-const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
-const JITTER: f64 = 0.03;
 /// Ports of an idle switch.
 const IDLE_PORTS: usize = 10;
 /// Until an idle switch has calmed down after its start.
@@ -71,9 +67,8 @@ pub(super) struct Bench<'a> {
     round: usize,
     pub(super) time: Duration,
     idle_time: Duration,
-    /// The pace and the seed of its gaps, the same for all switches of a round.
-    period_us: f64,
-    seed: u64,
+    /// The pace, the same for all switches of a round.
+    pub(super) load: Load,
 }
 
 impl<'a> Bench<'a> {
@@ -84,9 +79,7 @@ impl<'a> Bench<'a> {
         idle_time: Duration,
         random: &mut Rng,
     ) -> Self {
-        let (from, to) = PERIOD_US.into_inner();
-        let period_us = from + (to - from) * random.f64();
-        Self { session, round, time, idle_time, period_us, seed: random.u64(..1 << 32) }
+        Self { session, round, time, idle_time, load: Draw::of(random, PERIOD_US).load() }
     }
 
     /// Measures these rows of a switch.
@@ -171,29 +164,12 @@ impl<'a> Bench<'a> {
                 traffic.probe().await?;
                 return self.rate(network, running.pid).await;
             }
-            let options = if row.starts_with("paced-") { self.pace() } else { String::new() };
+            let options = if row.starts_with("paced-") { self.load.options() } else { String::new() };
             traffic.for_its_time(&options).await
         };
         let measured = measured.await;
         self.session.launcher.stop(server).await?;
         measured
-    }
-
-    /// This round's pace, for frames that the kernel times.
-    pub(super) fn timed_pace(&self) -> Pace {
-        Pace {
-            rate_per_s: 1e6 / self.period_us,
-            arrivals: Arrivals::Jittered(JITTER),
-            seed: self.seed,
-            warmup: twinpath_time::Duration::ZERO,
-            length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
-        }
-    }
-
-    /// The options of a load at this round's pace.
-    pub(super) fn pace(&self) -> String {
-        let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
-        format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed)
     }
 
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.

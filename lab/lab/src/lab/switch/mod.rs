@@ -10,21 +10,17 @@ mod kills;
 mod measure;
 mod memory;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use self::measure::{Bench, CONTENDERS, Kind};
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 use crate::lab::switches::{self, Contender};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 6;
 /// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
 const PORTS_ROUNDS: usize = 3;
-/// Most pairs otherwise, and until when a round may begin.
+/// Most pairs without `--check`, and until when a round may begin.
 const QUICK_PAIRS: usize = 5;
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
 const QUICK_TIME: Duration = Duration::from_millis(400);
@@ -32,17 +28,14 @@ const CHECK_TIME: Duration = Duration::from_millis(800);
 const QUICK_IDLE: Duration = Duration::from_secs(1);
 const CHECK_IDLE: Duration = Duration::from_secs(5);
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "switch",
-    about: "Frames and round trips through a switch: twinpath, the kernel's bridge, Open vSwitch, testpmd",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/switch.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "switch",
+    "Frames and round trips through a switch: twinpath, the kernel's bridge, Open vSwitch, testpmd",
+    run
+);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rounds = session.rounds(QUICK_PAIRS);
     session.progress.expect(rounds * session.rows().len());
     session
         .progress

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_clients::measure::report::{RttUs, buckets};
@@ -14,21 +13,13 @@ use twinpath_sys::LatencyRequest;
 use twinpath_worker::idle::Mode;
 
 use super::drive::{self, Driven, ETHERTYPE, Role};
+use crate::lab::client::eventfd_floor;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
-use crate::lab::peers;
+use crate::lab::peers::serve_by_one;
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
-
-/// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
-const SLACK: Duration = Duration::from_secs(5);
-/// The output of `plain eventfd-pingpong`.
-#[derive(Deserialize)]
-struct PingPong {
-    rtt_us: RttUs,
-    histogram: Vec<(u64, u64)>,
-}
 
 pub(super) struct Bench<'a> {
     pub(super) session: &'a Session,
@@ -49,7 +40,7 @@ impl Bench<'_> {
             "shm-sleeping" => self.shared_memory("interrupt").await?,
             "packet-spinning" => self.packet_socket("poll").await?,
             "packet-sleeping" => self.packet_socket("interrupt").await?,
-            "floor-eventfd" => self.floor().await?,
+            "floor-eventfd" => eventfd_floor(self.session, self.time).await?,
             _ => bail!("no such row: {row}"),
         };
         sample.notes.extend(match request {
@@ -62,14 +53,10 @@ impl Bench<'_> {
 
     /// The service on a worker in a process of its own, on the server's CPU.
     async fn direct(&self, mode: &'static str) -> anyhow::Result<Sample> {
-        let socket = self.session.run_dir.path().join("reflect.sock");
-        let line = format!(
-            "serve reflect --on {} --ethertype {ETHERTYPE:#06x} --path packet --mode {mode} --workers 1 --cpu {} \
-             --latency-request never --socket",
-            SERVER.interface, self.session.cpus[1]
+        let serves = format!(
+            "reflect --ethertype {ETHERTYPE:#06x} --path packet --mode {mode} --latency-request never"
         );
-        let mut args = words(&line);
-        args.push(socket.display().to_string());
+        let args = serve_by_one(self.session, &serves);
         let measure = async |_: &Instance| self.one_thread(Role::Generator, of_name(mode)).await;
         Instance::during(&self.session.launcher, &args, measure).await
     }
@@ -125,13 +112,6 @@ impl Bench<'_> {
         values.insert("requests_per_s", summary.requests_per_s());
         values.insert("lost", summary.lost as f64);
         Ok(Sample { values, histogram: buckets(&summary.histogram), ..Sample::default() })
-    }
-
-    async fn floor(&self) -> anyhow::Result<Sample> {
-        let args = peers::eventfd_pingpong(self.session.cpus, self.time);
-        let finished = self.session.launcher.client(Side::Both, &args, self.time + SLACK, None).await?;
-        let result: PingPong = finished.json("plain eventfd-pingpong")?;
-        Ok(Sample { values: result.rtt_us.values(), histogram: result.histogram, ..Sample::default() })
     }
 }
 

@@ -4,16 +4,12 @@
 mod drive;
 mod measure;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::measure::Bench;
-use crate::lab::session::{InGuest, Lab, Session, by_turns};
-use crate::lab::spec::Table;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`.
-const CHECK_PAIRS: usize = 9;
-/// Most pairs otherwise.
+/// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 6;
 /// Without a requested number of rounds, no round begins that would end later than this.
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
@@ -33,26 +29,19 @@ const ORDER: &[&str] = &[
     "shm-sleeping",
 ];
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "three-rtts",
-    about: "Reflected frames: by a worker, by another process over shared memory, by a packet socket",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/three-rtts.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "three-rtts",
+    "Reflected frames: by a worker, by another process over shared memory, by a packet socket",
+    run
+);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rounds = session.rounds(QUICK_PAIRS);
     let rows: Vec<_> = ORDER.iter().filter(|row| session.wants(row)).copied().collect();
     session.progress.expect(rounds * rows.len());
     let bench = Bench { session, time: session.either(CHECK_TIME, QUICK_TIME) };
-    let round = async |round: usize| {
-        for row in by_turns(&rows, round) {
-            session.step(row, round, bench.measure(row)).await;
-        }
-    };
-    Ok(session.in_rounds(rounds, QUICK_BUDGET, round).await)
+    let measure = async |row: &'static str, _| bench.measure(row).await;
+    Ok(session.by_turns(&rows, rounds, QUICK_BUDGET, measure).await)
 }
 
 #[cfg(test)]

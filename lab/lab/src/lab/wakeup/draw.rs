@@ -7,65 +7,26 @@ use fastrand::Rng;
 use twinpath_load::Arrivals;
 
 use super::cases::Pace;
+use crate::lab::paced::{Draw, JITTER, Load, PERIOD_US};
 
-/// The range of the period, us.
-const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
-/// Share by which each gap is longer or shorter.
-const JITTER: f64 = 0.03;
 /// The mean in the compared document, for arrivals that are not drawn.
 const MEAN_US: f64 = 350.0;
 const BURST: Arrivals = Arrivals::Bursts { size: 16, gap: Duration::from_micros(8) };
 
 /// The choices that all rows of one round share, so that both sides of a ratio have the same arrivals.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Draw {
-    pub(super) period_us: f64,
-    /// The seed of the gaps.
-    pub(super) seed: u64,
+pub(super) fn draw(run_seed: u64, round: usize) -> Draw {
+    Draw::of(&mut of(run_seed, round), PERIOD_US)
 }
 
-/// Arrivals at a rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Offer {
-    pub(super) rate_per_s: f64,
-    pub(super) arrivals: Arrivals,
-    pub(super) seed: u64,
-}
-
-impl Draw {
-    /// The choices of a round.
-    pub(super) fn new(run_seed: u64, round: usize) -> Self {
-        let mut random = of(run_seed, round);
-        let (from, to) = PERIOD_US.into_inner();
-        let period_us = from + (to - from) * random.f64();
-        // Rounded for readers.
-        Self { period_us: (period_us * 10.0).round() / 10.0, seed: random.u64(..1 << 32) }
-    }
-
-    /// The arrivals of `pace` in this round.
-    pub(super) fn offer(&self, pace: Pace) -> Offer {
-        let (period_us, arrivals) = match pace {
-            Pace::Drawn => (self.period_us, Arrivals::Jittered(JITTER)),
-            Pace::Every(us) => (us, Arrivals::Jittered(JITTER)),
-            Pace::Poisson => (MEAN_US, Arrivals::Poisson),
-            Pace::Bursts => (MEAN_US, BURST),
-        };
-        Offer { rate_per_s: 1e6 / period_us, arrivals, seed: self.seed }
-    }
-}
-
-impl Offer {
-    /// The arrivals as options of a client.
-    pub(super) fn args(&self) -> [String; 6] {
-        [
-            "--rate".to_owned(),
-            self.rate_per_s.to_string(),
-            "--arrivals".to_owned(),
-            self.arrivals.to_string(),
-            "--arrivals-seed".to_owned(),
-            self.seed.to_string(),
-        ]
-    }
+/// The load of `pace` in this round.
+pub(super) fn load(draw: &Draw, pace: Pace) -> Load {
+    let (period_us, arrivals) = match pace {
+        Pace::Drawn => return draw.load(),
+        Pace::Every(us) => (us, Arrivals::Jittered(JITTER)),
+        Pace::Poisson => (MEAN_US, Arrivals::Poisson),
+        Pace::Bursts => (MEAN_US, BURST),
+    };
+    Load { rate_per_s: 1e6 / period_us, arrivals, seed: draw.seed }
 }
 
 /// The rows of a round, shuffled.
@@ -86,12 +47,12 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_run_and_rounds_differ() {
-        let draws: Vec<_> = (0..200).map(|round| Draw::new(7, round)).collect();
-        assert!(draws.iter().enumerate().all(|(round, draw)| *draw == Draw::new(7, round)));
+        let draws: Vec<_> = (0..200).map(|round| draw(7, round)).collect();
+        assert!(draws.iter().enumerate().all(|(round, drawn)| *drawn == draw(7, round)));
         assert!(draws.iter().all(|draw| PERIOD_US.contains(&draw.period_us)));
         assert!(draws.iter().any(|draw| draw.period_us < 270.0));
         assert!(draws.iter().any(|draw| draw.period_us > 480.0));
-        assert_ne!(draws[0], Draw::new(8, 0));
+        assert_ne!(draws[0], draw(8, 0));
         let rows = vec!["a", "b", "c", "d", "e", "f"];
         let orders: Vec<_> = (0..20).map(|round| order(7, round, rows.clone())).collect();
         assert_eq!(orders[3], order(7, 3, rows.clone()));
@@ -99,15 +60,9 @@ mod tests {
     }
 
     #[test]
-    fn offers_are_what_the_client_understands() {
-        let draw = Draw { period_us: 400.0, seed: 5 };
-        let of = |pace| draw.offer(pace).args().join(" ");
-        assert_eq!(of(Pace::Drawn), "--rate 2500 --arrivals jitter:3 --arrivals-seed 5");
+    fn a_pace_is_a_rate_with_gaps() {
+        let of = |pace| load(&Draw { period_us: 400.0, seed: 5 }, pace).options();
         assert_eq!(of(Pace::Every(10.0)), "--rate 100000 --arrivals jitter:3 --arrivals-seed 5");
         assert!(of(Pace::Bursts).contains("--arrivals bursts:16:8 "));
-        for pace in [Pace::Drawn, Pace::Poisson, Pace::Bursts] {
-            let text = draw.offer(pace).arrivals.to_string();
-            assert_eq!(text.parse::<Arrivals>(), Ok(draw.offer(pace).arrivals));
-        }
     }
 }

@@ -10,13 +10,13 @@ use twinpath_sys::{LatencyRequest, child, clock};
 use twinpath_time::Instant;
 
 use super::cases::{Case, Pace, Receiver, Request};
-use super::draw::{Draw, Offer};
+use super::draw;
 use super::polled::polled_packets;
-use super::scene::{Running, Scene, work_per_s};
+use super::scene::{Running, Scene};
 use crate::lab::client;
 use crate::lab::instance::{Facts, context_switches};
 use crate::lab::model::Sample;
-use crate::lab::peers;
+use crate::lab::paced::{Draw, Load};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 
@@ -26,8 +26,6 @@ const SLACK: Duration = Duration::from_secs(6);
 const CLIENT_START: Duration = Duration::from_millis(60);
 /// Part of the measured time that the receiver's counters leave out at each end.
 const MARGIN: f64 = 0.08;
-/// Requests in flight: as many as a load can distinguish, so that a send never waits for a reply.
-const INFLIGHT: u32 = twinpath_load::INFLIGHT_MAX;
 /// Share of the answered packets that must have come by the fast path.
 const FAST_SHARE: f64 = 0.95;
 
@@ -81,7 +79,7 @@ pub(super) async fn measure(
     case: &Case,
     draw: &Draw,
 ) -> anyhow::Result<Sample> {
-    let offer = draw.offer(case.pace);
+    let offer = draw::load(draw, case.pace);
     let (warmup, length) = times.of(case);
     let mut sample = match case.receiver {
         Receiver::Floor { request } => floor(session, request, &offer, warmup, length).await?,
@@ -95,20 +93,20 @@ pub(super) async fn measure(
 async fn floor(
     session: &Session,
     request: Request,
-    offer: &Offer,
+    offer: &Load,
     warmup: Duration,
     length: Duration,
 ) -> anyhow::Result<Sample> {
     let _held = if request == Request::Always { Some(LatencyRequest::open(0)?) } else { None };
     let line = format!(
-        "plain eventfd-wake --cpus {},{} --warmup {:.3} --duration {:.3}",
+        "plain eventfd-wake --cpus {},{} --warmup {:.3} --duration {:.3} {}",
         session.cpus[0],
         session.cpus[1],
         warmup.as_secs_f64(),
-        length.as_secs_f64()
+        length.as_secs_f64(),
+        offer.options()
     );
-    let mut args = words(&line);
-    args.extend(offer.args());
+    let args = words(&line);
     let finished = session.launcher.client(Side::Both, &args, warmup + length + SLACK, None).await?;
     let woken: Woken = finished.json("plain eventfd-wake")?;
     Ok(Sample { values: woken.wake_us.values(), histogram: woken.histogram, ..Sample::default() })
@@ -117,12 +115,12 @@ async fn floor(
 async fn packets(
     session: &Session,
     case: &Case,
-    offer: &Offer,
+    offer: &Load,
     warmup: Duration,
     length: Duration,
 ) -> anyhow::Result<Sample> {
     let mut scene = Scene::set(session, case).await?;
-    let args = client_args(scene.port, offer, warmup, length);
+    let args = offer.bench(scene.port, warmup, length);
     let polled = || match (case.receiver, scene.receiver.pid()) {
         (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
         _ => None,
@@ -177,22 +175,12 @@ async fn packets(
         ));
     }
     if case.competing {
-        let work =
-            work_per_s(&marks, before.at, after.at).context("the competing process counted nothing")?;
-        sample.values.insert("neighbour_per_s", work);
+        let speed = marks.speed(before.at.as_nanos(), after.at.as_nanos());
+        sample
+            .values
+            .insert("neighbour_per_s", 1e9 * speed.context("the competing process counted nothing")?);
     }
     Ok(sample)
-}
-
-/// The command line of the client: it spins on its own CPU and sends when a request is due, independent of replies.
-pub(super) fn client_args(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
-    let line = format!(
-        "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --batch --duration {:.3} --warmup {:.3} --json",
-        peers::server(port),
-        length.as_secs_f64(),
-        warmup.as_secs_f64()
-    );
-    words(&line).into_iter().chain(offer.args()).collect()
 }
 
 /// The results of a client.

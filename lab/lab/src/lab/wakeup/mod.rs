@@ -12,20 +12,15 @@ mod replay;
 mod scene;
 mod ticks;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::cases::{Case, case_of};
-use self::draw::Draw;
 use self::measure::Times;
 use crate::lab::model::Sample;
-use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::spec::Table;
+use crate::lab::paced::Draw;
+use crate::lab::session::{Session, lab};
 
-/// Fewest pairs per ratio under `--check`. In an average, one stall of a virtual machine's host outweighs a hundred
-/// good round trips, so many short rounds tell more than few long ones.
-const CHECK_PAIRS: usize = 15;
-/// Most pairs otherwise.
+/// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 4;
 /// Rounds that include the rows without a ratio.
 const RARE_ROUNDS: usize = 1;
@@ -54,22 +49,19 @@ const CHECK_SILENCE: Duration = Duration::from_secs(60);
 const AFTER_LOAD_ROUNDS: usize = 3;
 const AFTER_LOAD_SILENCE: Duration = Duration::from_secs(5);
 
-/// The lab's definition.
-pub(crate) static LAB: Lab = Lab {
-    name: "wakeup",
-    about: "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
-    table: LazyLock::new(|| Table::of(include_str!("../../../tables/wakeup.txt"))),
-    in_guest: &InGuest::SAME,
-    run: |session| Box::pin(run(session)),
-};
+lab!(
+    "wakeup",
+    "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
+    run
+);
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
-    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let all = session.rounds(QUICK_PAIRS);
     session.progress.line(&format!("seed {}: --seed {0} draws the same again", session.seed));
     session.progress.expect((0..all).map(|round| plan(session, round).len()).sum());
     policy(session).await;
     let in_round = async |round: usize| {
-        let draw = Draw::new(session.seed, round);
+        let draw = draw::draw(session.seed, round);
         session.progress.line(&format!("one packet per {} us", draw.period_us));
         for row in plan(session, round) {
             session.step(row, round, measured(session, row, &draw)).await;

@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use twinpath_clients::measure::report::BenchReport;
-use twinpath_load::Arrivals;
 use twinpath_sys::clock;
 
 use super::LAB;
 use super::cases::Receiver;
-use super::draw::{Draw, Offer};
-use super::measure::{client_args, sample_of};
+use super::measure::sample_of;
 use super::scene::serve;
 use super::ticks::Ticks;
 use crate::lab::instance::{Facts, Instance, watched};
 use crate::lab::model::Sample;
+use crate::lab::paced::{Draw, Load};
 use crate::lab::peers::{self, FAST_PORT};
 use crate::lab::process::{Side, words};
 use crate::lab::record::Record;
@@ -49,8 +48,7 @@ async fn quiet(
     draw: &Draw,
     length: Duration,
 ) -> anyhow::Result<Sample> {
-    let offer = draw.offer(super::cases::Pace::Drawn);
-    let args = client_args(FAST_PORT, &offer, Duration::ZERO, BEFORE_SILENCE);
+    let args = draw.load().bench(FAST_PORT, Duration::ZERO, BEFORE_SILENCE);
     session.launcher.client(Side::Client, &args, BEFORE_SILENCE + SLACK, None).await?;
     instance.until_idle().await?;
     let mut values = watched(instance.pid(), length).await?;
@@ -123,8 +121,8 @@ pub(super) async fn switching(
     let mut args = serve(session, &Receiver::ADAPTIVE)?;
     args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
     let instance = Instance::start(&session.launcher, &args).await?;
-    let offer = Offer { rate_per_s: SWITCHING_PER_S, arrivals: Arrivals::Jittered(0.03), seed: draw.seed };
-    let args = client_args(FAST_PORT, &offer, Duration::ZERO, length);
+    let offer = Load { rate_per_s: SWITCHING_PER_S, ..draw.load() };
+    let args = offer.bench(FAST_PORT, Duration::ZERO, length);
     let running = session.launcher.client(Side::Client, &args, length + SLACK, None);
     let mut random = fastrand::Rng::with_seed(draw.seed);
     let mut switches = 0_u64;

@@ -1,17 +1,15 @@
 //! The processes on the receiver's CPU during a row: a server, and perhaps a competing process.
 
-use anyhow::{Context, bail};
-use serde::Deserialize;
+use anyhow::bail;
 use twinpath_sys::LatencyRequest;
-use twinpath_time::Instant;
 
 use super::cases::{Case, Receiver, Request};
 use super::polled::Polled;
+use crate::lab::asking::Marks;
 use crate::lab::instance::Instance;
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
 use crate::lab::process::{Background, Launcher, Server, Side, words};
 use crate::lab::session::Session;
-use crate::lab::topology::SERVER;
 
 /// The running processes and settings of a row.
 pub(super) struct Scene {
@@ -40,13 +38,6 @@ impl Running {
             Self::Twinpath(instance) => Some(instance.pid()),
         }
     }
-}
-
-/// The output of `plain busy` at its end.
-#[derive(Deserialize)]
-struct Marks {
-    /// Time, ns of the monotonic clock, and units of work done by then.
-    marks: Vec<(u64, u64)>,
 }
 
 impl Scene {
@@ -101,7 +92,7 @@ impl Scene {
     }
 
     /// Ends it; returns the marks of the competing process.
-    pub(super) async fn end(self, launcher: &Launcher) -> anyhow::Result<Vec<(u64, u64)>> {
+    pub(super) async fn end(self, launcher: &Launcher) -> anyhow::Result<Marks> {
         let Self { receiver, competing, .. } = self;
         // The competing process first, so that the receiver ends sooner.
         let marks = match competing {
@@ -112,9 +103,7 @@ impl Scene {
             Running::Nobody(server) | Running::Kernel(server) => launcher.stop(server).await?,
             Running::Twinpath(instance) => instance.stop(launcher).await?,
         }
-        let Some(text) = marks.transpose()? else { return Ok(Vec::new()) };
-        let last = text.lines().last().unwrap_or_default();
-        Ok(serde_json::from_str::<Marks>(last).context("cannot read what plain busy printed")?.marks)
+        marks.transpose()?.map_or_else(|| Ok(Marks::default()), |printed| Marks::of(&printed))
     }
 }
 
@@ -138,39 +127,11 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
         Request::Always => "always",
         Request::Auto => "auto",
     };
-    let mut line = format!(
-        "serve echo --on {} --udp {FAST_PORT} --path auto --mode {mode} --workers 1 --cpu {} --reply-rate 0 \
-         --reflex off --latency-request {request} --socket {}",
-        SERVER.interface,
-        session.cpus[1],
-        session.socket("wakeup")
+    let mut serves = format!(
+        "echo --udp {FAST_PORT} --path auto --mode {mode} --reply-rate 0 --reflex off --latency-request {request}"
     );
     for (option, value) in [("cpu-budget", cpu_budget), ("priority", priority)] {
-        line.extend(value.iter().map(|value| format!(" --{option} {value}")));
+        serves.extend(value.iter().map(|value| format!(" --{option} {value}")));
     }
-    Ok(words(&line))
-}
-
-/// Units of work per second between two moments, from marks every few ms.
-pub(super) fn work_per_s(marks: &[(u64, u64)], from: Instant, to: Instant) -> Option<f64> {
-    let within = |mark: &&(u64, u64)| (from.as_nanos()..=to.as_nanos()).contains(&mark.0);
-    let (first, last) = (marks.iter().find(within)?, marks.iter().rfind(within)?);
-    let seconds = last.0.checked_sub(first.0).filter(|ns| *ns > 0)? as f64 / 1e9;
-    Some((last.1 - first.1) as f64 / seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_counts_between_the_marks_of_a_window() {
-        let marks: Vec<_> = (0..100).map(|at| (at * 5_000_000, at * at)).collect();
-        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        // 100 ms to 200 ms: marks 20 to 40.
-        let per_s = work_per_s(&marks, at(100), at(203)).unwrap();
-        assert!((per_s - (1600.0 - 400.0) / 0.1).abs() < 1e-6, "{per_s}");
-        assert_eq!(work_per_s(&marks, at(501), at(600)), None);
-        assert_eq!(work_per_s(&marks, at(100), at(104)), None);
-    }
+    Ok(peers::serve_by_one(session, &serves))
 }
