@@ -2,10 +2,13 @@
 //! while the instance runs, as [`Key::change`] says for each key.
 
 use serde::Serialize;
-use toml::{Table, Value};
+use serde_json::{Map, Value};
 
 use super::key::Change;
 use super::{Config, Fault, Key, Limits, Rpc, Service, ServiceKind, keys};
+
+/// Keys with their values, by name.
+type Table = Map<String, Value>;
 
 /// A key with another value: the former one and the new one.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +21,7 @@ pub struct Difference {
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let of =
-            |value: &Option<Value>| value.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+        let of = |value: &Option<Value>| value.as_ref().map_or_else(|| "none".to_owned(), in_words);
         write!(f, "{}: {} -> {}", self.key, of(&self.former), of(&self.new))
     }
 }
@@ -148,7 +150,7 @@ fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
 
 /// The values of the keys that `is_meant` accepts.
 fn only(mut values: Table, keys: &[Key], is_meant: fn(&Key) -> bool) -> Table {
-    values.retain(|name: &str, _| keys.iter().any(|key| key.name == name && is_meant(key)));
+    values.retain(|name, _| keys.iter().any(|key| key.name == name && is_meant(key)));
     values
 }
 
@@ -158,13 +160,33 @@ fn settings(config: &Config) -> Table {
     // Each service has these.
     ["service", "rpc"].iter().for_each(|name| drop(all.remove(*name)));
     let limits = only(table(&config.limits), Limits::KEYS, |key| key.of_instance.is_some());
-    all.insert("limits".to_owned(), Value::Table(limits));
+    all.insert("limits".to_owned(), Value::Object(limits));
     all
 }
 
+/// All keys of a part of the configuration. Those without a value are null.
 fn table(value: &impl Serialize) -> Table {
-    // A configuration that was read from TOML can be written as TOML.
-    Table::try_from(value).unwrap_or_default()
+    match serde_json::to_value(value) {
+        Ok(Value::Object(table)) => table,
+        // Each part is a struct.
+        _ => Table::new(),
+    }
+}
+
+/// A value as a file has it.
+fn in_words(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(in_words).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(table) => {
+            let given = table.iter().filter(|(_, value)| !value.is_null());
+            let entries: Vec<_> = given.map(|(key, value)| format!("{key} = {}", in_words(value))).collect();
+            format!("{{ {} }}", entries.join(", "))
+        }
+        value => value.to_string(),
+    }
 }
 
 /// All keys whose values differ, in their order.
@@ -172,13 +194,14 @@ fn differences(former: &Table, new: &Table, prefix: &str) -> Vec<Difference> {
     let mut keys: Vec<&String> = former.keys().chain(new.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let of_key = |key: &String| match (former.get(key), new.get(key)) {
-        (Some(Value::Table(former)), Some(Value::Table(new))) => {
-            differences(former, new, &format!("{prefix}{key}."))
+    let value = |table: &Table, key: &String| table.get(key).filter(|value| !value.is_null()).cloned();
+    let of_key = |key: &String| match (value(former, key), value(new, key)) {
+        (Some(Value::Object(former)), Some(Value::Object(new))) => {
+            differences(&former, &new, &format!("{prefix}{key}."))
         }
         (former, new) if former == new => Vec::new(),
         (former, new) => {
-            vec![Difference { key: format!("{prefix}{key}"), former: former.cloned(), new: new.cloned() }]
+            vec![Difference { key: format!("{prefix}{key}"), former, new }]
         }
     };
     keys.into_iter().flat_map(of_key).collect()

@@ -103,3 +103,9 @@ fn a_port_cannot_move_between_all_addresses_and_some() {
     let more = some.replace("[\"10.9.0.1\"]", "[\"10.9.0.1\", \"10.9.0.2\"]");
     assert!(matches!(changed(&some, &more).0.services[0], Origin::Replaces(0, _)));
 }
+
+#[test]
+fn a_value_is_said_as_a_file_has_it() {
+    let value = serde_json::json!({ "a": [1, "b"], "c": true, "d": null });
+    assert_eq!(in_words(&value), "{ a = [1, \"b\"], c = true }");
+}
