@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use twinpath_frame::{Burst, Pool};
-use twinpath_port::fault::{FaultPort, Faults};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_serve::{KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, Served};
@@ -18,6 +17,8 @@ use twinpath_wire::{Mac, Protocol};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::{Command, Worker, WorkerConfig, WorkerCounters};
+
+use super::fault::{FaultPort, Faults};
 
 const SERVER_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);

@@ -3,6 +3,7 @@
 
 mod echo;
 mod egress;
+mod fault;
 
 /// The seeds to run.
 fn seeds() -> Vec<u64> {

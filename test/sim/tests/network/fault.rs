@@ -4,13 +4,12 @@
 use std::os::fd::BorrowedFd;
 
 use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_port::{Capabilities, Carrier, LinkState, PortQueue, QueueInfo, WaitSource};
 use twinpath_time::Instant;
-
-use crate::{Capabilities, Carrier, LinkState, PortQueue, QueueInfo, WaitSource};
 
 /// How often each fault happens, in thousandths of received frames.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub(super) struct Faults {
     /// The frame is lost.
     pub lose: u16,
     /// The frame comes twice.
@@ -24,7 +23,7 @@ pub struct Faults {
 }
 
 /// Wraps a port; the same seed gives the same faults to the same frames.
-pub struct FaultPort {
+pub(super) struct FaultPort {
     inner: Box<dyn PortQueue>,
     faults: Faults,
     random: fastrand::Rng,
@@ -36,7 +35,7 @@ pub struct FaultPort {
 impl FaultPort {
     /// Wraps `inner`.
     #[must_use]
-    pub fn new(inner: Box<dyn PortQueue>, faults: Faults, seed: u64) -> Self {
+    pub(super) fn new(inner: Box<dyn PortQueue>, faults: Faults, seed: u64) -> Self {
         Self {
             inner,
             faults,
@@ -174,10 +173,10 @@ impl PortQueue for FaultPort {
 #[cfg(test)]
 mod tests {
     use twinpath_frame::{Checksum, GsoKind};
+    use twinpath_port::loopback::pair;
+    use twinpath_port::{GsoKinds, PortId};
 
     use super::*;
-    use crate::loopback::pair;
-    use crate::{GsoKinds, PortId};
 
     const ALL: Capabilities = Capabilities {
         frame_len_max: 70_000,
