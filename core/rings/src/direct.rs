@@ -13,10 +13,11 @@
 //! meanwhile, but not overwrite that slot. Frames come in the order of their positions, and the worker waits for
 //! one that is still being filled. Positions are 61 bits wide and never wrap.
 //!
-//! The highest bit of the head says whether the ring is open, and only the worker changes it. A program takes a
-//! position by an exchange of the whole word, so it takes none once the ring is closed. By closing it, the worker
-//! learns how many positions were taken. When it has read them all, the ring stays empty until the worker opens it
-//! again. Zeroed memory is an empty, closed ring.
+//! The highest bit of the head says whether the ring is open. Only the worker opens it. A program takes a position by
+//! an exchange of the whole word, so it takes none once the ring is closed. By closing it, the worker learns how many
+//! positions were taken. When it has read them all, the ring stays empty until the worker opens it again. The program
+//! closes the ring when a frame comes that does not fit into a slot; the worker learns that by [`DirectRing::notice`].
+//! Zeroed memory is an empty, closed ring.
 
 #[cfg(not(loom))]
 use twinpath_frame::Mapping;
@@ -153,7 +154,18 @@ impl DirectRing {
         self.was_closed(head);
     }
 
-    /// Whether frames may be put into the ring.
+    /// Looks whether the program has closed the ring. Returns whether it is closed; the worker then knows its end, as
+    /// after [`Self::close`].
+    pub fn notice(&mut self) -> bool {
+        let head = self.head().load(Ordering::SeqCst);
+        let is_closed = head & OPEN == 0;
+        if is_closed {
+            self.was_closed(head);
+        }
+        is_closed
+    }
+
+    /// Whether frames may be put into the ring, as far as the worker has noticed.
     #[inline]
     #[must_use]
     pub const fn is_open(&self) -> bool {

@@ -170,6 +170,22 @@ impl PacketRing {
             return None;
         }
         self.fetch_ahead();
+        let result = see(self.read(status));
+        // Release: our reads are done before the kernel may write again.
+        self.status(self.next).store(STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+        Some(result)
+    }
+
+    /// As [`Self::take`], but leaves the frame there.
+    pub fn peek<R>(&self, see: impl FnOnce(Slot<'_>) -> R) -> Option<R> {
+        let status = self.status(self.next).load(Ordering::Acquire);
+        (status & STATUS_USER != 0).then(|| see(self.read(status)))
+    }
+
+    /// The next slot, which the kernel has filled and given this status.
+    #[inline(always)]
+    fn read(&self, status: u32) -> Slot<'_> {
         let base = self.slot(self.next);
         // SAFETY: the slot is ours until we set its status; the header follows the status word, and any bits are a value.
         let header = unsafe { base.add(size_of::<u32>()).cast::<SlotHeader>().read() };
@@ -181,7 +197,7 @@ impl PacketRing {
         // SAFETY: as for `bytes`; HEADER_LEN <= start.
         let between = unsafe { slice::from_raw_parts(base.add(HEADER_LEN).as_ptr(), start - HEADER_LEN) };
         let tag_of = |flag: u32, field: u16| (status & flag != 0).then_some(field);
-        let result = see(Slot {
+        Slot {
             bytes,
             between,
             len: header.len as usize,
@@ -192,11 +208,7 @@ impl PacketRing {
             vlan_tpid: tag_of(STATUS_VLAN_TPID_VALID, header.vlan_tpid),
             is_in_queue: status & STATUS_COPY != 0,
             losing: status & STATUS_LOSING != 0,
-        });
-        // Release: our reads are done before the kernel may write again.
-        self.status(self.next).store(STATUS_KERNEL, Ordering::Release);
-        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
-        Some(result)
+        }
     }
 
     /// Bytes of ring memory.
@@ -249,9 +261,11 @@ mod tests {
             let index = usize::from(round) % 2;
             deliver(&ring, index, STATUS_USER | STATUS_VLAN_VALID, header(3, 3, 80), &[round, 1, 2]);
             assert!(ring.look());
+            assert_eq!(ring.peek(|slot| slot.bytes[0]), Some(round));
             let seen = ring.take(|slot| (slot.bytes.to_vec(), slot.vlan_tci, slot.checksum_not_ready));
             assert_eq!(seen, Some((vec![round, 1, 2], Some(5), false)));
             assert_eq!(ring.status(index).load(Ordering::Relaxed), STATUS_KERNEL);
+            assert!(ring.peek(|_| ()).is_none());
         }
     }
 

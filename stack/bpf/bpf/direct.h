@@ -92,4 +92,17 @@ INLINE int fill(struct __sk_buff *skb, struct slot *slot, __u64 filled, __u32 le
 	return copied;
 }
 
+#ifndef RINGS_OF_PROCESSES
+/* Closes the ring of a worker for a claimed frame that does not fit into a slot, or that an offload has coalesced. The worker's
+ * socket takes that frame and all after it, until the worker opens the ring again, so a flow keeps its order. To be called
+ * before the filter lets the socket take the frame. */
+INLINE void close_ring(__u32 queue)
+{
+	struct direct *ring = map_lookup(&direct, &queue);
+
+	if (ring && *(volatile __u64 *)&ring->head & OPEN)
+		__sync_fetch_and_and(&ring->head, ~OPEN);
+}
+#endif
+
 #endif

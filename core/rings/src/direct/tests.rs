@@ -197,6 +197,23 @@ fn a_closed_ring_takes_nothing_and_is_drained_once_its_last_producer_is_done() {
 }
 
 #[test]
+fn the_worker_learns_the_end_of_a_ring_that_the_program_has_closed() {
+    let mut ring = ring(4);
+    assert!(put(&ring, 1) && put(&ring, 2));
+    assert!(!ring.notice() && ring.is_open());
+    // As `close_ring` in stack/bpf/bpf/direct.h.
+    ring.head().fetch_and(!OPEN, Ordering::SeqCst);
+    assert!(!put(&ring, 3) && ring.is_open(), "not noticed yet");
+    assert_eq!(take(&mut ring), Some(1));
+    assert!(ring.notice() && !ring.is_open() && !ring.is_drained());
+    assert_eq!(take(&mut ring), Some(2));
+    assert!(ring.is_drained());
+    ring.open();
+    assert!(put(&ring, 4));
+    assert_eq!(take(&mut ring), Some(4));
+}
+
+#[test]
 fn each_ring_has_its_own_state() {
     let memory = |len| Mapping::of_memfd("direct-test", len).expect("memory").0;
     let states = Arc::new(memory(4096));
