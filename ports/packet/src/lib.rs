@@ -23,15 +23,17 @@
 //!
 //! Never here: decisions about what is claimed.
 
+pub mod chain;
 mod open;
 mod receive;
 mod segments;
 mod transmit;
+mod whole;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use open::{OpenError, PacketConfig, lost_frames, receive_ring};
+pub use open::{OpenError, PacketConfig, lost_frames, receive_ring, receive_whole};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
@@ -43,6 +45,7 @@ use twinpath_rings::pending::Pending;
 use twinpath_sys::cpuidle::online_cpus;
 use twinpath_time::Instant;
 use twinpath_xdp::XdpPort;
+pub use whole::{WholeFrames, discard_queued};
 
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, SocketType};
+use rustix::net::{SocketFlags, SocketType, sockopt};
 use twinpath_frame::{CHUNK_SIZE, Mapping};
 use twinpath_port::PortId;
 use twinpath_rings::packet::PacketRing;
@@ -53,6 +53,9 @@ pub enum OpenError<E> {
 /// large.
 const BLOCK_SIZE: u32 = 64 * 1024;
 
+/// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
+const PACKET_COPY_THRESH: c_int = 7;
+
 pub(crate) fn receiver<E>(
     config: &PacketConfig<'_>,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
@@ -71,6 +74,19 @@ pub(crate) fn receiver<E>(
         group.join(&socket)?;
     }
     Ok((socket, ring))
+}
+
+/// Makes a packet socket without a ring yet put a virtio-net header in front of each frame, and keep frames that are
+/// longer than a slot of its ring in its queue, of up to `queue_bytes` bytes of the kernel's memory.
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn receive_whole(socket: &OwnedFd, queue_bytes: usize) -> Result<(), PacketSocketError> {
+    packet_socket::set(socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
+    packet_socket::set(socket, "PACKET_COPY_THRESH", PACKET_COPY_THRESH, 1)?;
+    sockopt::set_socket_recv_buffer_size_force(socket, queue_bytes)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, queue_bytes))
+        .map_err(|source| PacketSocketError::Option { option: "SO_RCVBUF", source })
 }
 
 /// Makes the receive ring of a packet socket: of version 2, with `slots` slots of [`CHUNK_SIZE`] bytes.

@@ -17,7 +17,6 @@
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
 
 pub mod carrier;
-pub mod chain;
 mod socket;
 mod tap;
 
@@ -36,7 +35,8 @@ use twinpath_sys::last_errno;
 use twinpath_time::Instant;
 use twinpath_wire::eth::{self, EtherType, TAG_LEN};
 
-use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
+use twinpath_packet::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared, refusal};
+
 pub use crate::socket::{SocketConfig, open_socket};
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
@@ -187,13 +187,6 @@ impl VnetPort {
         pool.release(frame);
         Err(Reason::OffloadRefused)
     }
-
-    fn write(&mut self, frame: &Frame) -> Result<(), Errno> {
-        let vectors = self.outgoing.lay_out(frame).ok_or(Errno::MSGSIZE)?;
-        // SAFETY: each vector describes the header or bytes of the living frame, which the kernel only reads.
-        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
-        if sent < 0 { Err(last_errno()) } else { Ok(()) }
-    }
 }
 
 impl WaitSource for VnetPort {
@@ -282,7 +275,7 @@ impl PortQueue for VnetPort {
         let (mut frames, mut bytes) = (0, 0);
         for frame in burst.drain(usize::MAX) {
             self.info.counters.kicks.add(1);
-            match self.write(&frame) {
+            match self.outgoing.write(&self.fd, &frame) {
                 Ok(()) => {
                     frames += 1;
                     bytes += frame.chain_len() as u64;
@@ -328,20 +321,6 @@ impl PortQueue for VnetPort {
             own.resume();
         }
         self.prepared.into_frames()
-    }
-}
-
-/// Why the kernel did not take a frame.
-fn refusal(error: Errno) -> Reason {
-    match error {
-        // The socket's or the device's queue is full.
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
-        // The frame is longer than the interface's present MTU allows.
-        Errno::MSGSIZE => Reason::FrameTooLarge,
-        // The header's offloads contradict the frame, or are not supported.
-        Errno::INVAL => Reason::OffloadRefused,
-        // ENETDOWN, ENXIO, EIO (a TAP interface that is down), EBADFD (one that is gone).
-        _ => Reason::PortDown,
     }
 }
 

@@ -59,10 +59,10 @@ mod spare;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
 use twinpath_frame::{BURST_MAX, Burst, CHUNK_SIZE, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
-use twinpath_packet::{OpenError, lost_frames};
+use twinpath_packet::chain::{CHAIN, PACKET_LEN_MAX};
+use twinpath_packet::{OpenError, WholeFrames, discard_queued, lost_frames};
 use twinpath_port::{
     Capabilities, CarriedPort, CarriedPorts, Carrier, GsoKinds, LinkState, PortQueue, QueueInfo, WaitSource,
 };
@@ -74,7 +74,7 @@ pub use crate::carrier::open::{CarrierConfig, spare};
 pub use crate::carrier::spare::SPARES_MAX;
 
 use crate::carrier::ahead::Ahead;
-use crate::carrier::read::{Reader, Taken, discard_queued};
+use crate::carrier::read::{Reader, Taken};
 use crate::carrier::send::Sender;
 
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by at most one packet: four of the largest
@@ -123,8 +123,7 @@ pub struct CarrierPort {
     ports: CarriedPorts,
     receiver: OwnedFd,
     ring: PacketRing,
-    /// The frames for the next long packet.
-    prepared: Prepared,
+    frames: WholeFrames,
     sender: Sender,
     /// Frames that were read ahead of their turn.
     ahead: Ahead,
@@ -155,7 +154,7 @@ impl CarrierPort {
             ports: CarriedPorts::new(config.ports_max),
             receiver,
             ring,
-            prepared: Prepared::new(),
+            frames: WholeFrames::default(),
             sender: Sender::new(open::senders(config)?),
             ahead: Ahead::new(),
             takes_turns: false,
@@ -201,9 +200,9 @@ impl CarrierPort {
     /// Reads the next slot of the ring. A frame that cannot be passed on is counted.
     #[inline]
     fn read(&mut self, now: Instant, pool: &mut Pool, seen: &mut Seen) -> Next {
-        let Self { info, ports, receiver, ring, prepared, ahead, takes_turns, .. } = self;
+        let Self { info, ports, receiver, ring, frames, ahead, takes_turns, .. } = self;
         let shares = takes_turns.then_some(&*ahead);
-        let mut reader = Reader { receiver, ports, prepared, pool, shares };
+        let mut reader = Reader { receiver, ports, frames, pool, shares };
         let taken = ring.take(|slot| {
             if seen.stamps_ns[0] == 0 {
                 seen.stamps_ns[0] = slot.stamp_ns;
@@ -366,7 +365,7 @@ impl PortQueue for CarrierPort {
     }
 
     fn prepare(&mut self, pool: &mut Pool) {
-        self.prepared.fill(pool);
+        self.frames.fill(pool);
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
@@ -415,7 +414,7 @@ impl PortQueue for CarrierPort {
         // A frame that waited here no longer waits: the next queue that uses the word starts afresh.
         self.pending.iter().for_each(Pending::resume);
         let mut frames: Vec<_> = std::iter::from_fn(|| self.ahead.pop()).collect();
-        frames.extend(self.prepared.into_frames());
+        frames.extend(self.frames.into_frames());
         frames
     }
 }

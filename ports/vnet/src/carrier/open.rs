@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, sockopt};
-use twinpath_packet::{OpenError, receive_ring};
+use twinpath_packet::{OpenError, receive_ring, receive_whole};
 use twinpath_port::PortId;
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
@@ -19,9 +19,6 @@ pub(crate) const BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// The same for frames that one port has sent by a spare socket, bytes.
 const SPARE_BYTES: usize = 2 * 1024 * 1024;
-
-/// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
-const PACKET_COPY_THRESH: c_int = 7;
 
 /// The configuration of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +43,8 @@ pub(crate) fn receiver<E>(
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
     // Without a protocol it receives nothing, so everything is set before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
-    packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
-    packet_socket::set(&socket, "PACKET_COPY_THRESH", PACKET_COPY_THRESH, 1)?;
+    receive_whole(&socket, BUFFER_BYTES)?;
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
-    sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES))
-        .map_err(|source| PacketSocketError::Option { option: "SO_RCVBUF", source })?;
 
     let ring = receive_ring(&socket, config.ring_slots)?;
     // Interface 0: all of the network namespace; the filter accepts only ports.

@@ -1,13 +1,12 @@
-//! Reads frames out of the slots of the ring, or of the socket's queue.
-#![allow(unsafe_code, reason = "recvmsg(2) takes pointers to where it writes")]
+//! Reads frames out of the slots of the ring, or of the socket's queue, and finds the ports to which they belong.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use crate::chain::{PACKET_LEN_MAX, Prepared};
-use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, OutOfChunk, Pool};
+use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
+use twinpath_packet::{WholeFrames, discard_queued};
+use twinpath_port::CarriedPorts;
 use twinpath_port::fit::insert_tag;
-use twinpath_port::{CarriedPorts, vnet_header};
 use twinpath_rings::packet::Slot;
 
 use crate::carrier::ahead::Ahead;
@@ -29,7 +28,7 @@ pub(crate) enum Taken {
 pub(crate) struct Reader<'a> {
     pub(crate) receiver: &'a OwnedFd,
     pub(crate) ports: &'a CarriedPorts,
-    pub(crate) prepared: &'a mut Prepared,
+    pub(crate) frames: &'a mut WholeFrames,
     pub(crate) pool: &'a mut Pool,
     /// While ports take turns: their shares of the kept chunks.
     pub(crate) shares: Option<&'a Ahead>,
@@ -50,8 +49,7 @@ impl Reader<'_> {
             }
             return Taken::Dropped(Some(port), Reason::PortShare);
         }
-        let read = if slot.is_in_queue { self.queued() } else { self.in_slot(slot) };
-        let mut frame = match read {
+        let mut frame = match self.frames.read(slot, self.receiver, self.pool) {
             Ok(Some(frame)) => frame,
             Ok(None) => return Taken::Lost(port),
             Err(reason) => return Taken::Dropped(Some(port), reason),
@@ -75,64 +73,4 @@ impl Reader<'_> {
         let len = frame.chain_len();
         Taken::Frame(frame, len)
     }
-
-    /// The frame in the slot; `None` if the slot has only its start.
-    fn in_slot(&mut self, slot: &Slot<'_>) -> Result<Option<Frame>, Reason> {
-        if slot.bytes.len() < slot.len {
-            return Ok(None);
-        }
-        let header = slot.in_front().ok_or(Reason::Truncated)?;
-        let mut frame = self.pool.take().ok_or(Reason::PoolEmpty)?;
-        // A slot is a few bytes larger than a frame with its full headroom.
-        let len = slot.bytes.len();
-        let headroom = HEADROOM.min((CHUNK_SIZE as usize).saturating_sub(len) as u32);
-        let copied = match frame.place(headroom, len) {
-            Ok(()) => {
-                frame.bytes_mut().copy_from_slice(slot.bytes);
-                vnet_header::decode(header, frame.meta_mut()).map_err(|_| Reason::OffloadRefused)
-            }
-            Err(OutOfChunk) => Err(Reason::FrameTooLarge),
-        };
-        match copied {
-            Ok(()) => Ok(Some(frame)),
-            Err(reason) => {
-                self.pool.release(frame);
-                Err(reason)
-            }
-        }
-    }
-
-    /// The next frame of the socket's queue, whole.
-    fn queued(&mut self) -> Result<Option<Frame>, Reason> {
-        if !self.prepared.refill(self.pool) {
-            discard_queued(self.receiver);
-            return Err(Reason::PoolEmpty);
-        }
-        let vectors = self.prepared.vectors();
-        // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
-        // MSG_TRUNC: returns the full length even if it did not fit.
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: the vectors describe memory of the prepared chain, which nobody else touches during the call.
-        let len = unsafe { libc::recvmsg(self.receiver.as_raw_fd(), &raw mut message, flags) };
-        let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet_header::LEN));
-        let len = len.ok_or(Reason::Truncated)?;
-        if len > PACKET_LEN_MAX {
-            return Err(Reason::FrameTooLarge);
-        }
-        let header = *self.prepared.header();
-        let mut frame = self.prepared.take(len).ok_or(Reason::FrameTooLarge)?;
-        if vnet_header::decode(&header, frame.meta_mut()).is_err() {
-            self.pool.release(frame);
-            return Err(Reason::OffloadRefused);
-        }
-        Ok(Some(frame))
-    }
-}
-
-/// Discards the next frame of the socket's queue.
-#[cold]
-pub(crate) fn discard_queued(socket: &OwnedFd) {
-    let _ = rustix::net::recv(socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
+use twinpath_packet::chain::refusal;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{CarriedPort, CarriedPorts, PortCounters, vnet_header};
 use twinpath_sys::last_errno;
@@ -258,18 +259,4 @@ fn describe(frame: &Frame, header: &[u8], vectors: &mut [libc::iovec]) -> Option
         count += 1;
     }
     Some(1 + count)
-}
-
-/// Why the kernel did not take a frame.
-fn refusal(error: Errno) -> Reason {
-    match error {
-        // The device's queue is full.
-        Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
-        // The frame is longer than the interface's present MTU allows.
-        Errno::MSGSIZE => Reason::FrameTooLarge,
-        // The header's offloads contradict the frame, or are not supported.
-        Errno::INVAL => Reason::OffloadRefused,
-        // ENETDOWN, ENXIO: the interface is down or gone.
-        _ => Reason::PortDown,
-    }
 }

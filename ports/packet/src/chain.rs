@@ -1,12 +1,16 @@
 //! Buffers for one read or write of a packet that may span several frames: room for the largest packet, of which an
 //! ordinary one uses only the first chunk.
-#![allow(unsafe_code, reason = "readv(2) and recvmsg(2) write through pointers to the frames' chunks")]
+#![allow(unsafe_code, reason = "readv(2), recvmsg(2) and writev(2) take pointers to the frames' chunks")]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
+use rustix::io::Errno;
 use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
+use twinpath_inspect::Reason;
 use twinpath_port::vnet_header;
+use twinpath_sys::last_errno;
 
 /// Bytes of one read: an IP packet of 65,535, an Ethernet header, two tags, and one more to detect a longer packet.
 const ROOM: usize = 65_535 + 14 + 8 + 1;
@@ -161,7 +165,7 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
 
 /// The vectors of a frame or chain to be written, with its header in front.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     header: Box<[u8; vnet_header::LEN]>,
     vectors: Box<[libc::iovec; 1 + SENT_MAX]>,
 }
@@ -169,15 +173,23 @@ pub(crate) struct Outgoing {
 // SAFETY: the pointers in `vectors` are rewritten before each use.
 unsafe impl Send for Outgoing {}
 
+impl Default for Outgoing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Outgoing {
-    pub(crate) fn new() -> Self {
+    /// Without a frame yet.
+    #[must_use]
+    pub fn new() -> Self {
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self { header: Box::new([0; vnet_header::LEN]), vectors: Box::new([nothing; 1 + SENT_MAX]) }
     }
 
     /// Vectors over `frame`'s packet, for reading only, valid while it lives. `None` if it has more than [`SENT_MAX`]
     /// parts.
-    pub(crate) fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
+    fn lay_out(&mut self, frame: &Frame) -> Option<&[libc::iovec]> {
         *self.header = vnet_header::encode(frame.meta());
         self.vectors[0] = vector(&mut self.header[..]);
         let mut count = 1;
@@ -194,6 +206,33 @@ impl Outgoing {
             count += 1;
         }
         Some(&self.vectors[..count])
+    }
+
+    /// Sends `frame`'s packet, with its header in front, by a TAP queue or a packet socket with PACKET_VNET_HDR: one
+    /// system call.
+    ///
+    /// # Errors
+    /// What writev(2) returns; EMSGSIZE if the packet has too many parts.
+    pub fn write(&mut self, fd: &OwnedFd, frame: &Frame) -> Result<(), Errno> {
+        let vectors = self.lay_out(frame).ok_or(Errno::MSGSIZE)?;
+        // SAFETY: each vector describes the header or bytes of the living frame, which the kernel only reads.
+        let sent = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
+        if sent < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+}
+
+/// Why the kernel did not take a frame with a virtio-net header.
+#[must_use]
+pub fn refusal(error: Errno) -> Reason {
+    match error {
+        // The socket's or the device's queue is full.
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
+        // The frame is longer than the interface's present MTU allows.
+        Errno::MSGSIZE => Reason::FrameTooLarge,
+        // The header's offloads contradict the frame, or are not supported.
+        Errno::INVAL => Reason::OffloadRefused,
+        // ENETDOWN, ENXIO, EIO (a TAP interface that is down), EBADFD (one that is gone).
+        _ => Reason::PortDown,
     }
 }
 
