@@ -289,6 +289,7 @@ impl<'a> Bench<'a> {
             port: 0,
             fail_open: Duration::ZERO,
             replies: None,
+            super_frames: false,
         };
         let regions = [Arc::clone(self.pool.region())];
         let runtime = event_loop().map_err(FallbackError::Runtime)?;

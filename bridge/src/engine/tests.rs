@@ -44,6 +44,7 @@ impl Outside {
 /// The offloads that a virtual device accepts.
 const ALL: Capabilities = Capabilities {
     frame_len_max: 70_000,
+    super_frame_len_max: 0,
     checksum: true,
     partial_checksums: false,
     segmentation: GsoKinds::ALL,

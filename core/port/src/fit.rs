@@ -26,7 +26,17 @@ impl Capabilities {
         self.takes_whole(frame)
             && (self.checksum || meta.checksum != Checksum::Partial)
             && (self.chains || meta.next.is_none())
-            && frame.chain_len() <= self.frame_len_max as usize
+            && frame.chain_len() <= self.len_max(meta.gso.kind)
+    }
+
+    /// Largest frame of this kind that the port sends, bytes.
+    #[inline]
+    fn len_max(&self, kind: GsoKind) -> usize {
+        let longest = match kind {
+            GsoKind::None => self.frame_len_max,
+            _ => self.frame_len_max.max(self.super_frame_len_max),
+        };
+        longest as usize
     }
 
     /// Whether the port may be given this super-frame whole. If it has a header other than a tag in front of IP, or
@@ -118,7 +128,7 @@ fn fit_with_offloads(
 /// Completes the checksum of a frame if the port does not; checks the length.
 fn complete(frame: &mut Frame, port: &Capabilities, counters: &PortCounters) -> Result<(), Option<Reason>> {
     let len = frame.chain_len();
-    if len > port.frame_len_max as usize || (frame.meta().next.is_some() && !port.chains) {
+    if len > port.len_max(frame.meta().gso.kind) || (frame.meta().next.is_some() && !port.chains) {
         return Err(Some(Reason::FrameTooLarge));
     }
     if frame.meta().checksum == Checksum::Partial && !port.checksum {

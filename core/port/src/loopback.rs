@@ -30,6 +30,7 @@ type OnWire = (Vec<u8>, Meta);
 /// The default capabilities of an end: frames of one chunk.
 const PLAIN: Capabilities = Capabilities {
     frame_len_max: CHUNK_SIZE - HEADROOM,
+    super_frame_len_max: 0,
     checksum: true,
     partial_checksums: false,
     segmentation: GsoKinds { tcp: false, udp: false },

@@ -22,6 +22,8 @@ pub struct PortId {
 pub struct Capabilities {
     /// Largest frame it receives and sends, bytes from the Ethernet header.
     pub frame_len_max: u32,
+    /// Largest super-frame that it sends, if that is more.
+    pub super_frame_len_max: u32,
     /// It sends frames whose transport checksum is [`Checksum::Partial`](twinpath_frame::Checksum).
     pub checksum: bool,
     /// Frames may arrive with a transport checksum that the sender left to hardware, without the metadata saying

@@ -150,6 +150,7 @@ impl<E: Send> Io<'_, E> {
     pub fn segment(&mut self, frame: Frame, mut each: impl FnMut(&Frame)) {
         const PACKETS: Capabilities = Capabilities {
             frame_len_max: u32::MAX,
+            super_frame_len_max: 0,
             checksum: true,
             partial_checksums: true,
             segmentation: GsoKinds { tcp: false, udp: false },

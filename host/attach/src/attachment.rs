@@ -9,6 +9,7 @@ use std::sync::Arc;
 use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
+pub use twinpath_packet::SUPER_FRAME_CHUNKS;
 use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PORTS_MAX, PortId, PortQueue};
 use twinpath_rings::direct::{self, DirectRing};
@@ -176,6 +177,9 @@ pub struct AttachPlan {
     pub fail_open: Duration,
     /// The replies that the programs may send by themselves; `None`: none.
     pub replies: Option<Replies>,
+    /// Whether super-frames come and leave as they are, which connections need. Only the packet path knows them. Each
+    /// worker's pool then needs [`SUPER_FRAME_CHUNKS`] frames more.
+    pub super_frames: bool,
 }
 
 /// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
@@ -222,8 +226,8 @@ impl Attachment {
         let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
         // Without a socket the program at tc ingress decides alone. A program that outlives this process
         // would continue to do so. With several workers the kernel selects the worker by selecting the
-        // socket.
-        let binds_late = workers == 1 && plan.tc.ends_with_process();
+        // socket. Super-frames come through the socket only.
+        let binds_late = workers == 1 && plan.tc.ends_with_process() && !plan.super_frames;
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         let group = FanoutGroup::default();
         for (worker, region) in regions.iter().enumerate() {
@@ -234,6 +238,7 @@ impl Attachment {
                 fanout_group: (workers > 1).then_some(&group),
                 binds_late,
                 bypass_qdisc: plan.virtual_device,
+                super_frames: plan.super_frames,
             };
             let sender = send_only(&config, plan, region);
             let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));

@@ -165,6 +165,7 @@ impl Client {
             port: 0,
             fail_open: Duration::ZERO,
             replies: None,
+            super_frames: false,
         };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
         let regions = [std::sync::Arc::clone(pool.region())];

@@ -21,6 +21,12 @@
 //! Runs of datagrams leave as super-frames if the kernel segments them before anyone else sees them
 //! (`segments.rs`).
 //!
+//! For connections, super-frames come and leave as they are (`PacketConfig::super_frames`). The peer's kernel hands
+//! over up to 64 KiB at once on a virtual link, and a device's driver joins segments as well. Such a frame has its slot in
+//! the ring like others, and the socket's queue has it whole (`whole.rs`). So its order among the other frames, the
+//! wake-up of a sleeping worker, and the choice of the worker are the same as for other frames; a second socket would
+//! have each of these twice. Only the direct ring has no room for it (`receive.rs`).
+//!
 //! Never here: decisions about what is claimed.
 
 pub mod chain;
@@ -34,10 +40,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub use open::{OpenError, PacketConfig, lost_frames, receive_ring, receive_whole};
-use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
+use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, GsoKind, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
-use twinpath_port::{Capabilities, LinkState, PortQueue, QueueInfo, Received, WaitSource};
+use twinpath_port::{Capabilities, GsoKinds, LinkState, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::Slot;
@@ -47,11 +53,20 @@ use twinpath_time::Instant;
 use twinpath_xdp::XdpPort;
 pub use whole::{WholeFrames, discard_queued};
 
+use crate::chain::{CHAIN, PACKET_LEN_MAX};
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
 
 /// The longest frame that fits into a frame of the pool.
 const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
+
+/// Frames of the pool that long packets of one call of [`PortQueue::receive`] take, exceeded by at most one packet: four
+/// of the longest.
+const CHUNKS_PER_TURN: usize = 4 * CHAIN;
+
+/// Frames of the pool that super-frames need in addition: those for the next long packet, and those that came in one
+/// turn or leave in it. If the pool is empty, super-frames are dropped and counted.
+pub const SUPER_FRAME_CHUNKS: u32 = (CHAIN + 2 * (CHUNKS_PER_TURN + CHAIN)) as u32;
 
 /// Whether the socket receives the interface's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +86,8 @@ pub struct PacketPort {
     receiver: OwnedFd,
     socket: Socket,
     rings: Rings,
+    /// Reads frames with their offloads, if such frames come.
+    whole: Option<Box<WholeFrames>>,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
     /// Whether it answers requests that programs could answer.
@@ -99,19 +116,23 @@ impl PacketPort {
         direct: Option<DirectRing>,
     ) -> Result<Self, OpenError<E>> {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
-        let socket = if config.binds_late && direct.is_some() { Socket::Unbound } else { Socket::Bound };
+        // It is needed for super-frames.
+        let binds_late = config.binds_late && direct.is_some() && !config.super_frames;
+        let socket = if binds_late { Socket::Unbound } else { Socket::Bound };
         let (receiver, ring) = open::receiver(config, attach_filter, socket == Socket::Bound)?;
-        let rings = Rings::new(ring, direct, online_cpus().len().max(1));
+        let rings = Rings::new(ring, direct, online_cpus().len().max(1)).with_headers(config.super_frames);
         let sender = open::sender(config)?;
         let info = QueueInfo::new(config.id, config.ifindex);
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&info.counters)));
         let super_frames = open::super_frame_sender(config)?;
-        let transmitter = Transmitter::new(sender, sender_queue, super_frames);
+        let transmitter =
+            Transmitter::new(sender, sender_queue, super_frames).with_offloads(config.super_frames);
         Ok(Self {
             info,
             receiver,
             socket,
             rings,
+            whole: config.super_frames.then(Box::default),
             pending: None,
             answers: None,
             looked: Instant::ZERO,
@@ -133,7 +154,7 @@ impl PacketPort {
     /// Claims were withdrawn: discards the frames that came before.
     #[cold]
     fn discard(&mut self) {
-        let frames = self.rings.discard();
+        let frames = self.rings.discard(|| discard_queued(&self.receiver));
         self.info.counters.times_stuck.add(1);
         self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
@@ -166,6 +187,10 @@ impl PacketPort {
 /// The result of reading one slot.
 enum Taken {
     Frame(Frame),
+    /// A super-frame, or one of several frames.
+    Long(Frame),
+    /// A long frame of which only the start is left.
+    Lost,
     Dropped(Reason),
 }
 
@@ -189,6 +214,20 @@ fn copy_out(slot: &Slot<'_>, pool: &mut Pool) -> Taken {
         (false, false) => Checksum::Unverified,
     };
     Taken::Frame(frame)
+}
+
+/// Reads the frame of a slot with its offloads.
+fn read_whole(slot: &Slot<'_>, whole: &mut WholeFrames, socket: &OwnedFd, pool: &mut Pool) -> Taken {
+    match whole.read(slot, socket, pool) {
+        Ok(Some(mut frame)) => {
+            let meta = frame.meta_mut();
+            meta.vlan = slot.vlan_tci;
+            let is_long = meta.next.is_some() || meta.gso.kind != GsoKind::None;
+            if is_long { Taken::Long(frame) } else { Taken::Frame(frame) }
+        }
+        Ok(None) => Taken::Lost,
+        Err(reason) => Taken::Dropped(reason),
+    }
 }
 
 /// Copies the frame of a direct ring's slot into a frame of the pool.
@@ -238,9 +277,14 @@ impl PortQueue for PacketPort {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let with_offloads = self.transmitter.sends_offloads();
         Capabilities {
             frame_len_max: self.frame_len_max,
+            super_frame_len_max: if with_offloads { PACKET_LEN_MAX as u32 } else { 0 },
+            checksum: with_offloads,
             partial_checksums: self.virtual_device && self.rings.has_direct(),
+            segmentation: GsoKinds { tcp: with_offloads, udp: false },
+            chains: with_offloads || self.whole.is_some(),
             ..Capabilities::default()
         }
     }
@@ -250,7 +294,10 @@ impl PortQueue for PacketPort {
         self.transmitter.changed(link);
     }
 
-    fn prepare(&mut self, _pool: &mut Pool) {
+    fn prepare(&mut self, pool: &mut Pool) {
+        if let Some(whole) = &mut self.whole {
+            whole.fill(pool);
+        }
         if self.socket == Socket::Unbound {
             self.rings.open(Instant::ZERO);
             self.rings.set_without_socket(true);
@@ -258,7 +305,7 @@ impl PortQueue for PacketPort {
     }
 
     fn begin_polling(&mut self, now: Instant) {
-        if self.rings.open(now) {
+        if self.rings.begin_polling(now) {
             self.info.counters.direct_opened.add(1);
         }
     }
@@ -268,7 +315,7 @@ impl PortQueue for PacketPort {
             self.discard();
         }
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);
-        let ([mut first, mut last], mut direct) = ([0; 2], 0);
+        let ([mut first, mut last], mut direct, mut chunks) = ([0; 2], 0, 0);
         while burst.room() > 0 {
             let taken = self.rings.take(now, |arrived| match arrived {
                 Arrived::Direct(slot) => {
@@ -281,7 +328,10 @@ impl PortQueue for PacketPort {
                     }
                     last = slot.stamp_ns;
                     losing |= slot.losing;
-                    copy_out(&slot, pool)
+                    match &mut self.whole {
+                        None => copy_out(&slot, pool),
+                        Some(whole) => read_whole(&slot, whole, &self.receiver, pool),
+                    }
                 }
             });
             match taken {
@@ -289,10 +339,21 @@ impl PortQueue for PacketPort {
                     let len = frame.len();
                     received.push(frame, len, pool, burst);
                 }
+                Some(Taken::Long(frame)) => {
+                    let len = frame.chain_len();
+                    chunks += frame.chain().count();
+                    self.info.counters.count_super_frame_in(&frame);
+                    received.push(frame, len, pool, burst);
+                    if chunks >= CHUNKS_PER_TURN {
+                        break;
+                    }
+                }
+                Some(Taken::Lost) => self.info.counters.ring_full.add(1),
                 Some(Taken::Dropped(reason)) => self.info.counters.drops.add(reason, 1),
                 None => break,
             }
         }
+        self.rings.end_burst(now, chunks > 0);
         self.stamps_ns = [first, last];
         if direct > 0 {
             self.info.counters.frames_direct.add(direct);
@@ -316,7 +377,10 @@ impl PortQueue for PacketPort {
             self.info.counters.drops.add(Reason::WorkerStuck, burst.len() as u64);
             return burst.release(usize::MAX, pool);
         }
-        debug_assert!(burst.frames().iter().all(is_plain), "what this port does not take is done before");
+        debug_assert!(
+            self.transmitter.sends_offloads() || burst.frames().iter().all(is_plain),
+            "what this port does not take is done before"
+        );
         self.transmitter.take(pool, burst, &self.info.counters);
     }
 
@@ -346,6 +410,8 @@ impl PortQueue for PacketPort {
 
     fn close(self: Box<Self>) -> Vec<Frame> {
         self.rings.set_without_socket(false);
-        self.transmitter.into_frames()
+        let mut frames = self.transmitter.into_frames();
+        frames.extend(self.whole.into_iter().flat_map(|whole| whole.into_frames()));
+        frames
     }
 }

@@ -28,6 +28,9 @@ pub struct PacketConfig<'a> {
     pub binds_late: bool,
     /// Whether to pass frames to the driver without a qdisc (PACKET_QDISC_BYPASS).
     pub bypass_qdisc: bool,
+    /// Whether it receives and sends frames with offloads, such as super-frames of TCP, and receives frames that are
+    /// longer than a slot. The socket is then needed from the start: `binds_late` has no effect.
+    pub super_frames: bool,
 }
 
 /// Which step of opening failed. `E` is what attaching the filter returns.
@@ -56,6 +59,10 @@ const BLOCK_SIZE: u32 = 64 * 1024;
 /// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
 const PACKET_COPY_THRESH: c_int = 7;
 
+/// Memory of frames in the socket's queue, and of super-frames that the kernel has not sent yet, bytes each: 64 of the
+/// longest packets. Frames beyond it are lost and counted.
+const SUPER_FRAMES_BYTES: usize = 4 * 1024 * 1024;
+
 pub(crate) fn receiver<E>(
     config: &PacketConfig<'_>,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
@@ -65,6 +72,9 @@ pub(crate) fn receiver<E>(
     // Protocol 0 receives nothing, so the filter is attached before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
+    if config.super_frames {
+        receive_whole(&socket, SUPER_FRAMES_BYTES)?;
+    }
     let ring = receive_ring(&socket, config.ring_slots)?;
 
     if receives {
@@ -133,6 +143,11 @@ pub(crate) fn super_frame_sender(config: &PacketConfig<'_>) -> Result<Option<Own
     let socket = packet_socket()?;
     if packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1).is_err() {
         return Ok(None);
+    }
+    if config.super_frames {
+        sockopt::set_socket_send_buffer_size_force(&socket, SUPER_FRAMES_BYTES)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, SUPER_FRAMES_BYTES))
+            .map_err(|source| PacketSocketError::Option { option: "SO_SNDBUF", source })?;
     }
     packet_socket::bind(&socket, config.ifindex, 0)?;
     Ok(Some(socket))

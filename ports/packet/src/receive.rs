@@ -10,7 +10,16 @@
 //!   ring.
 //! - After the ring was closed, its frames come first. Their number is known, so the worker waits for those that
 //!   are still being filled, and only then looks at the socket's ring.
+//!
+//! A long frame (one that does not fit into a slot, or is a super-frame) comes through the socket only. The filter
+//! closes the direct ring before it lets the socket take such a frame. The worker looks whether the ring is closed
+//! only when a frame is in the socket's ring, so this costs the other frames nothing. Frames there that were decided
+//! before the ring was opened still come first: these are the frames in front of the first long one, unless the
+//! socket's ring has been seen empty after [`SETTLING`]. The worker opens the ring again when no long frame has come
+//! for [`PAUSE`], so a stream of long frames does not open and close it each time.
 
+use twinpath_frame::{GsoKind, Meta};
+use twinpath_port::vnet_header;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::{PacketRing, Slot};
 use twinpath_time::{Duration, Instant};
@@ -18,6 +27,9 @@ use twinpath_time::{Duration, Instant};
 /// For this time after the direct ring was opened, a frame may still be on its way to the socket, because the
 /// filter decided it before. A CPU needs much less than a microsecond for that, unless a hypervisor stops it.
 const SETTLING: Duration = Duration::from_millis(1);
+
+/// How long after a long frame the direct ring stays closed.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A frame in its slot.
 pub(crate) enum Arrived<'a> {
@@ -29,16 +41,37 @@ pub(crate) enum Arrived<'a> {
 pub(crate) struct Rings {
     socket: PacketRing,
     direct: Option<DirectRing>,
-    /// Until when the socket may still receive frames that were decided before the direct ring was opened.
+    /// Until when the socket may still receive frames that were decided before the direct ring was opened; zero once
+    /// all of these have been taken.
     settles_at: Instant,
     /// CPUs that can fill the socket's ring at the same time.
     cpus: usize,
+    /// Whether a virtio-net header is in front of each frame in the socket's ring.
+    has_headers: bool,
+    /// Whether the direct ring is to be opened once no long frames come.
+    is_interrupted: bool,
+    /// When the last long frame was taken.
+    long_at: Instant,
 }
 
 impl Rings {
     /// The rings of a queue, with the direct ring closed.
     pub(crate) const fn new(socket: PacketRing, direct: Option<DirectRing>, cpus: usize) -> Self {
-        Self { socket, direct, settles_at: Instant::ZERO, cpus }
+        Self {
+            socket,
+            direct,
+            settles_at: Instant::ZERO,
+            cpus,
+            has_headers: false,
+            is_interrupted: false,
+            long_at: Instant::ZERO,
+        }
+    }
+
+    /// The same for a socket that puts a virtio-net header in front of each frame.
+    pub(crate) const fn with_headers(mut self, has_headers: bool) -> Self {
+        self.has_headers = has_headers;
+        self
     }
 
     pub(crate) const fn has_direct(&self) -> bool {
@@ -52,21 +85,51 @@ impl Rings {
         }
     }
 
+    /// The worker does not wait on the socket any more: opens the direct ring, unless frames are left in it from the
+    /// last time or long frames come. Returns whether it was closed.
+    pub(crate) fn begin_polling(&mut self, now: Instant) -> bool {
+        if self.has_headers && now.since(self.long_at) < PAUSE {
+            self.is_interrupted = true;
+            return false;
+        }
+        self.open(now)
+    }
+
     /// Opens the direct ring, unless frames are left in it from the last time. Returns whether it was closed.
     pub(crate) fn open(&mut self, now: Instant) -> bool {
         match &mut self.direct {
             Some(direct) if direct.is_drained() => {
                 direct.open();
                 self.settles_at = now + SETTLING;
+                self.is_interrupted = false;
                 true
             }
             _ => false,
         }
     }
 
+    /// After a burst with or without long frames: opens the direct ring if it is closed because of such frames and none
+    /// have come for a while.
+    #[inline]
+    pub(crate) fn end_burst(&mut self, now: Instant, had_long: bool) {
+        if had_long {
+            self.long_at = now;
+        }
+        if self.is_interrupted {
+            self.resume(now);
+        }
+    }
+
+    fn resume(&mut self, now: Instant) {
+        if now.since(self.long_at) >= PAUSE && !self.socket.look() {
+            self.open(now);
+        }
+    }
+
     /// Closes the direct ring. Returns whether everything that came before that has been read; otherwise the worker
     /// must take it before it sleeps, and then ask again.
     pub(crate) fn close(&mut self) -> bool {
+        self.is_interrupted = false;
         let Some(direct) = &mut self.direct else { return true };
         if direct.is_open() {
             // These come before the frames in the direct ring, which would be taken first if it were closed.
@@ -92,11 +155,18 @@ impl Rings {
                 // In this order: frames in the socket's ring came before the frame seen here.
                 let waits = direct.look();
                 if self.socket.look() {
-                    return self.socket.take(|slot| see(Arrived::Socket(slot)));
+                    return self.take_beside(now, see);
                 }
-                // After a frame that another CPU is still writing, earlier frames of this CPU may be complete.
-                if !waits || now < self.settles_at && self.socket.look_ahead(self.cpus) {
-                    return None;
+                if now < self.settles_at {
+                    // After a frame that another CPU is still writing, earlier frames of this CPU may be complete.
+                    if !waits || self.socket.look_ahead(self.cpus) {
+                        return None;
+                    }
+                } else {
+                    self.settles_at = Instant::ZERO;
+                    if !waits {
+                        return None;
+                    }
                 }
                 direct.take(|frame| see(Arrived::Direct(frame)))
             }
@@ -105,13 +175,27 @@ impl Rings {
         }
     }
 
-    /// Discards all frames; returns their number.
-    pub(crate) fn discard(&mut self) -> u64 {
+    /// As [`Self::take`], for an open direct ring while a frame is in the socket's ring: either the frame was decided
+    /// before the direct ring was opened, or a long frame has closed that since.
+    #[inline(never)]
+    fn take_beside<R>(&mut self, now: Instant, see: impl FnOnce(Arrived<'_>) -> R) -> Option<R> {
+        let has_headers = self.has_headers;
+        let may_be_closed = self.settles_at == Instant::ZERO
+            || self.socket.peek(|slot| is_long(&slot, has_headers)).unwrap_or(false);
+        if may_be_closed && self.direct.as_mut().is_some_and(DirectRing::notice) {
+            (self.is_interrupted, self.long_at) = (true, now);
+            return self.take(now, see);
+        }
+        self.socket.take(|slot| see(Arrived::Socket(slot)))
+    }
+
+    /// Discards all frames, and calls `discard_queued` for each that is in the socket's queue; returns their number.
+    pub(crate) fn discard(&mut self, mut discard_queued: impl FnMut()) -> u64 {
         let mut frames = 0;
         while self.direct.as_mut().is_some_and(|direct| direct.take(|_| ()).is_some()) {
             frames += 1;
         }
-        while self.socket.take(|_| ()).is_some() {
+        while self.socket.take(|slot| slot.is_in_queue.then(&mut discard_queued)).is_some() {
             frames += 1;
         }
         frames
@@ -121,6 +205,18 @@ impl Rings {
     pub(crate) fn lost_direct(&mut self) -> u32 {
         self.direct.as_mut().map_or(0, DirectRing::lost)
     }
+}
+
+/// Whether a frame comes through the socket also while the direct ring is open.
+fn is_long(slot: &Slot<'_>, has_headers: bool) -> bool {
+    let is_super_frame = || {
+        let mut meta = Meta::default();
+        let header = slot.in_front().filter(|_| has_headers);
+        header.is_some_and(|header| {
+            vnet_header::decode(header, &mut meta).is_err() || meta.gso.kind != GsoKind::None
+        })
+    };
+    slot.bytes.len() < slot.len || is_super_frame()
 }
 
 #[cfg(test)]

@@ -1,5 +1,10 @@
 //! Sends the frames of a turn on the packet path: runs of one flow as super-frames, the others with one system call for
 //! all.
+//!
+//! A frame that is a super-frame already leaves by the same socket as those made of runs. It passes the queueing
+//! discipline, which other frames bypass. So that a flow keeps its order, frames before it must have been taken by the
+//! driver, and frames after it leave by that socket as well until the kernel has freed all that it sent. With several
+//! transmit queues, a device may still send two frames of a flow at the same time.
 #![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
 
 use std::ffi::c_void;
@@ -9,10 +14,12 @@ use std::ptr;
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
+use twinpath_port::fit::is_plain;
 use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
-use twinpath_sys::last_errno;
+use twinpath_sys::{last_errno, send_queue};
 use twinpath_xdp::XdpPort;
 
+use crate::chain::{Outgoing, refusal};
 use crate::segments::{self, SUPER_FRAME_MAX};
 
 /// From this many frames on, one super-frame costs less than single frames.
@@ -27,7 +34,13 @@ pub(crate) struct Transmitter {
     /// Whether runs are joined to super-frames: the state of the link allows it, and the kernel has not refused one
     /// since.
     joins: bool,
-    /// Frames taken since the last flush.
+    /// For frames with offloads, if such frames are sent.
+    outgoing: Option<Outgoing>,
+    /// Whether the kernel may still hold frames with offloads, so that later frames must follow them.
+    follows: bool,
+    /// Whether frames with offloads were taken since the last flush, or must be followed.
+    is_mixed: bool,
+    /// Frames taken since the last flush, or that must wait for earlier ones.
     taken: Burst,
     /// Those of them that leave one by one.
     pending: Burst,
@@ -67,11 +80,25 @@ impl Transmitter {
             joiner: super_frames
                 .map(|socket| Joiner { socket, buffer: vec![0; SUPER_FRAME_MAX].into_boxed_slice() }),
             joins: false,
+            outgoing: None,
+            follows: false,
+            is_mixed: false,
             taken: Burst::new(),
             pending: Burst::new(),
             messages,
             vectors,
         }
+    }
+
+    /// The same, also for frames with offloads.
+    pub(crate) fn with_offloads(mut self, with_offloads: bool) -> Self {
+        self.outgoing = (with_offloads && self.joiner.is_some()).then(Outgoing::new);
+        self
+    }
+
+    /// Whether it sends frames with offloads.
+    pub(crate) const fn sends_offloads(&self) -> bool {
+        self.outgoing.is_some()
     }
 
     /// Sets the state of the link.
@@ -86,6 +113,13 @@ impl Transmitter {
                 self.flush(pool, counters);
             }
             let room = self.taken.room();
+            if self.outgoing.is_some() {
+                if room == 0 {
+                    counters.drops.add(Reason::PortFull, burst.len() as u64);
+                    return burst.release(usize::MAX, pool);
+                }
+                self.is_mixed |= burst.frames().iter().take(room).any(|frame| !is_plain(frame));
+            }
             for frame in burst.drain(room) {
                 if let Err(frame) = self.taken.push(frame) {
                     pool.release(frame);
@@ -95,6 +129,9 @@ impl Transmitter {
     }
 
     pub(crate) fn flush(&mut self, pool: &mut Pool, counters: &PortCounters) {
+        if self.is_mixed {
+            return self.flush_mixed(pool, counters);
+        }
         while !self.taken.is_empty() {
             // Checked for each run, because the kernel may refuse the one before.
             let joins = self.joins && self.taken.len() >= RUN_MIN;
@@ -123,7 +160,58 @@ impl Transmitter {
 
     /// Whether all frames have left. Without an AF_XDP queue, the kernel takes or refuses each one immediately.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.queue.as_ref().is_none_or(|queue| queue.is_flushed())
+        self.taken.is_empty() && self.queue.as_ref().is_none_or(|queue| queue.is_flushed())
+    }
+
+    /// Sends frames of which some have offloads, and frames that follow such frames, in order.
+    #[inline(never)]
+    fn flush_mixed(&mut self, pool: &mut Pool, counters: &PortCounters) {
+        self.follows &= !self.is_drained();
+        while let Some(frame) = self.taken.frames().first() {
+            if self.follows || !is_plain(frame) {
+                if self.queue.as_ref().is_some_and(|queue| !queue.has_sent()) {
+                    // The driver is busy with earlier frames: this one waits for the next turn.
+                    break;
+                }
+                self.send_whole(pool, counters);
+                continue;
+            }
+            let plain = self.taken.frames().iter().take_while(|frame| is_plain(frame)).count();
+            self.pending.fill(&mut self.taken.drain(plain));
+            self.send_pending(pool, counters);
+        }
+        self.follows &= !self.is_drained();
+        self.is_mixed = self.follows || !self.taken.is_empty();
+        if let Some(queue) = &mut self.queue {
+            queue.flush(pool);
+        }
+    }
+
+    /// Whether the kernel has freed all frames with offloads.
+    fn is_drained(&self) -> bool {
+        // This does not fail for a packet socket.
+        self.joiner
+            .as_ref()
+            .is_none_or(|joiner| send_queue::queued(&joiner.socket).is_ok_and(|bytes| bytes == 0))
+    }
+
+    /// Sends the first frame with its offloads, by one system call.
+    fn send_whole(&mut self, pool: &mut Pool, counters: &PortCounters) {
+        let (Some(joiner), Some(outgoing)) = (&self.joiner, &mut self.outgoing) else { return };
+        let Some(frame) = self.taken.frames().first() else { return };
+        counters.kicks.add(1);
+        match outgoing.write(&joiner.socket, frame) {
+            Ok(()) => {
+                counters.frames_out.add(1);
+                counters.bytes_out.add(frame.chain_len() as u64);
+                counters.count_super_frame_out(frame);
+                self.follows = true;
+            }
+            // A signal came before the frame was sent.
+            Err(Errno::INTR) => return,
+            Err(error) => counters.drops.add(refusal(error), 1),
+        }
+        self.taken.release(1, pool);
     }
 
     /// Sends the first `run` frames as one; returns whether they are dealt with.

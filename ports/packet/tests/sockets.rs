@@ -35,6 +35,7 @@ fn config(ifindex: u32, fanout_group: Option<&FanoutGroup>) -> PacketConfig<'_> 
         fanout_group,
         binds_late: false,
         bypass_qdisc: true,
+        super_frames: false,
     }
 }
 

@@ -95,6 +95,7 @@ fn check() {
         fanout_group: None,
         binds_late: false,
         bypass_qdisc: true,
+        super_frames: false,
     };
     let filter = |_: std::os::fd::BorrowedFd<'_>| Ok::<(), Infallible>(());
     let mut port = PacketPort::open(&config, filter, None, None).unwrap();

@@ -153,6 +153,12 @@ impl XdpPort {
         self.transmit.free(want)
     }
 
+    /// Whether the kernel has taken all frames for sending, or none can leave at the moment.
+    #[must_use]
+    pub fn has_sent(&self) -> bool {
+        self.stuck || self.transmit.pending() == 0
+    }
+
     /// Gives the kernel frames to receive into, up to the target number.
     fn refill(&mut self, pool: &mut Pool) {
         while self.filled < self.fill_target && self.fill.free(1) > 0 {
@@ -209,7 +215,7 @@ impl WaitSource for XdpPort {
         // Frames from before the mark must be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
         // Unsent frames need another turn, unless none can be sent at the moment.
-        let is_armed = is_clear && (self.stuck || self.transmit.pending() == 0);
+        let is_armed = is_clear && self.has_sent();
         if let Some(answers) = self.answers.as_mut().filter(|_| is_armed) {
             answers.sleeps(self.looked);
         }

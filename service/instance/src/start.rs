@@ -370,6 +370,7 @@ impl Instance {
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
             replies: self.reflexes.replies(&self.plan),
+            super_frames: false,
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;

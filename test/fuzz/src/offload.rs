@@ -20,6 +20,7 @@ fn port(bits: u8) -> Capabilities {
     let has = |bit: u8| bits & 1 << bit != 0;
     Capabilities {
         frame_len_max: if has(0) { 1_792 } else { 70_000 },
+        super_frame_len_max: 0,
         checksum: has(1),
         partial_checksums: false,
         segmentation: GsoKinds { tcp: has(2), udp: has(3) },

@@ -100,6 +100,7 @@ fn workers(count: u16, takes: Capabilities) -> Vec<One> {
 
 const PLAIN: Capabilities = Capabilities {
     frame_len_max: 1_514,
+    super_frame_len_max: 0,
     checksum: true,
     partial_checksums: false,
     segmentation: GsoKinds { tcp: false, udp: false },

@@ -19,6 +19,7 @@ use twinpath_worker::{
 
 const ALL: Capabilities = Capabilities {
     frame_len_max: 70_000,
+    super_frame_len_max: 0,
     checksum: true,
     partial_checksums: true,
     segmentation: GsoKinds::ALL,

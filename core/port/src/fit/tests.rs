@@ -8,6 +8,7 @@ use crate::GsoKinds;
 
 const NONE: Capabilities = Capabilities {
     frame_len_max: ONE_FRAME as u32,
+    super_frame_len_max: 0,
     checksum: false,
     partial_checksums: false,
     segmentation: GsoKinds { tcp: false, udp: false },
@@ -16,6 +17,7 @@ const NONE: Capabilities = Capabilities {
 };
 const ALL: Capabilities = Capabilities {
     frame_len_max: 70_000,
+    super_frame_len_max: 0,
     checksum: true,
     partial_checksums: false,
     segmentation: GsoKinds::ALL,
@@ -226,6 +228,27 @@ fn what_cannot_be_made_to_fit_is_dropped_under_a_reason() {
             |meta: &mut Meta| (meta.gso, meta.checksum_start, meta.checksum_offset) = (none, start, offset);
         assert_eq!(refused(&change, &Capabilities { checksum: false, ..ALL }), [(Reason::OffloadRefused, 1)]);
     }
+}
+
+#[test]
+fn a_super_frame_may_be_longer_than_any_other_frame_of_the_port() {
+    let mut pool = Pool::new(16).expect("pool");
+    let port = Capabilities { frame_len_max: 1_514, super_frame_len_max: 5_054, ..ALL };
+    for (len, whole) in [(5_000, true), (5_001, false)] {
+        let frame = super_frame(&mut pool, &tcp(&vec![7; len]), 2_000, 1_400);
+        assert_eq!(port.takes(&frame), whole);
+        if whole {
+            assert_eq!(sent(frame, &port, &mut pool).0.len(), 1);
+        } else {
+            let counters = PortCounters::default();
+            fit(frame, &port, &counters, &mut pool, |_, _| unreachable!("it does not fit"));
+            assert_eq!(counters.drops.get(Reason::FrameTooLarge), 1);
+        }
+    }
+    let mut packet = super_frame(&mut pool, &tcp(&[7; 4_000]), 2_000, 1_400);
+    packet.meta_mut().gso = Gso::default();
+    assert!(!port.takes(&packet), "one packet is bound by the MTU");
+    pool.release(packet);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `tpacket_rcv` in the kernel) and can be held up between any two steps.
 #![allow(unsafe_code, reason = "the model writes into the rings as program and kernel do")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -26,6 +27,8 @@ const SOCKET_MAC_AT: usize = 12;
 const SOCKET_BYTES_AT: usize = 80;
 /// Bytes of a frame: the number of its CPU, then its own.
 const FRAME_LEN: usize = 2;
+/// The length on the wire of a frame that does not fit into a slot.
+const LONG_LEN: usize = 65_549;
 
 /// A second view of the memory of the rings.
 struct Kernel {
@@ -70,6 +73,12 @@ impl Kernel {
         // SAFETY: it lies in the mapping, aligned to four; a 32-bit atomic takes any bits.
         unsafe { self.socket.base().add(place * SOCKET_SLOT_LEN).cast::<AtomicU32>().as_ref() }
     }
+
+    /// Whether the socket's ring has a slot for another frame.
+    fn has_room(&self) -> bool {
+        let place = self.reserved % SOCKET_SLOTS;
+        !self.writing[place] && self.status(place).load(Ordering::SeqCst) == 0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,11 +103,29 @@ enum Step {
 struct Cpu {
     number: u8,
     frame: u8,
+    /// Whether the frame is a long one.
+    is_long: bool,
     step: Step,
     lost: u32,
 }
 
 impl Cpu {
+    /// The next step of a long frame, which begins now if the CPU is idle. Until frames decided before the direct ring
+    /// was opened have been taken, the CPU takes a slot of the socket's ring at once after closing the direct ring.
+    fn go_long(&mut self, kernel: &mut Kernel, is_settled: bool) {
+        if self.step == Step::Idle {
+            self.is_long = true;
+            self.go(kernel);
+        } else if self.is_long && self.step == Step::ReadHead && !is_settled {
+            if kernel.has_room() {
+                self.go(kernel);
+                self.go(kernel);
+            }
+        } else {
+            self.go(kernel);
+        }
+    }
+
     fn go(&mut self, kernel: &mut Kernel) {
         let lap = |position: u64| position & !(DIRECT_SLOTS as u64 - 1);
         let place = |position: u64| (position - lap(position)) as usize;
@@ -106,6 +133,10 @@ impl Cpu {
             Step::Idle => {
                 self.frame += 1;
                 Step::ReadHead
+            }
+            Step::ReadHead if self.is_long => {
+                kernel.head().fetch_and(!OPEN, Ordering::SeqCst);
+                Step::Reserve
             }
             Step::ReadHead => match kernel.head().load(Ordering::SeqCst) {
                 head if head & OPEN == 0 => Step::Reserve,
@@ -132,20 +163,21 @@ impl Cpu {
             }
             Step::Reserve => {
                 let place = kernel.reserved % SOCKET_SLOTS;
-                if kernel.writing[place] || kernel.status(place).load(Ordering::SeqCst) != 0 {
-                    self.lost += 1;
-                    Step::Idle
-                } else {
+                if kernel.has_room() {
                     kernel.reserved += 1;
                     kernel.writing[place] = true;
                     Step::FillSocket { place }
+                } else {
+                    self.lost += 1;
+                    Step::Idle
                 }
             }
             Step::FillSocket { place } => {
                 // SAFETY: the slot lies in the mapping and is this CPU's until its status is set.
                 unsafe {
                     let slot = kernel.socket.base().add(place * SOCKET_SLOT_LEN);
-                    slot.add(SOCKET_LEN_AT).cast::<[u32; 2]>().write([FRAME_LEN as u32; 2]);
+                    let len = if self.is_long { LONG_LEN } else { FRAME_LEN };
+                    slot.add(SOCKET_LEN_AT).cast::<[u32; 2]>().write([len as u32, FRAME_LEN as u32]);
                     slot.add(SOCKET_MAC_AT).cast::<u16>().write(SOCKET_BYTES_AT as u16);
                     slot.add(SOCKET_BYTES_AT).cast::<[u8; FRAME_LEN]>().write([self.number, self.frame]);
                 }
@@ -154,6 +186,7 @@ impl Cpu {
                 Step::Idle
             }
         };
+        self.is_long &= self.step != Step::Idle;
     }
 
     /// Whether its frame is on the way to the socket's ring.
@@ -165,15 +198,20 @@ impl Cpu {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
-    /// For any order of the steps of three CPUs and the worker, which opens and closes the direct ring meanwhile: the
-    /// frames of a CPU are taken in order, none twice, and those not lost in a full ring all. A worker that is told that
-    /// it may sleep leaves nothing in the direct ring.
+    /// For any order of the steps of three CPUs and the worker, which opens and closes the direct ring meanwhile, as long
+    /// frames do: the frames of a CPU are taken in order, none twice, and those not lost in a full ring all. A worker
+    /// that is told that it may sleep leaves nothing in the direct ring.
     #[test]
-    fn frames_of_a_flow_are_taken_once_and_in_order(schedule in prop::collection::vec(0usize..7, 0..800)) {
+    fn frames_of_a_flow_are_taken_once_and_in_order(schedule in prop::collection::vec(0usize..11, 0..800)) {
         let (mut kernel, mut rings) = Kernel::new();
-        let mut cpus = [0, 1, 2].map(|number| Cpu { number, frame: 0, step: Step::Idle, lost: 0 });
+        let mut cpus = [0, 1, 2].map(|number| Cpu { number, frame: 0, is_long: false, step: Step::Idle, lost: 0 });
         let (mut now, mut taken, mut last) = (Instant::ZERO, [0; CPUS], [0; CPUS]);
+        // Long frames in the socket's ring.
+        let longs = Cell::new(0_usize);
         let mut see = |arrived: Arrived<'_>| {
+            if matches!(&arrived, Arrived::Socket(slot) if slot.bytes.len() < slot.len) {
+                longs.set(longs.get().saturating_sub(1));
+            }
             let bytes = match arrived {
                 Arrived::Direct(frame) => frame.bytes.to_vec(),
                 Arrived::Socket(slot) => slot.bytes.to_vec(),
@@ -184,8 +222,12 @@ proptest! {
             taken[cpu] += 1;
         };
         for choice in schedule {
+            // The direct ring is not opened while long frames come.
+            let may_open = longs.get() == 0 && !cpus.iter().any(|cpu| cpu.is_long);
             match choice {
-                3 => drop(rings.open(now)),
+                3 if may_open => drop(rings.open(now)),
+                7 if may_open => rings.end_burst(now, false),
+                3 | 7 => {}
                 4 => {
                     if rings.close() {
                         prop_assert!(kernel.head().load(Ordering::SeqCst) & OPEN == 0);
@@ -195,7 +237,14 @@ proptest! {
                 // No CPU takes this long to get a frame into the socket's ring.
                 5 if !cpus.iter().any(Cpu::fills_socket) => now += SETTLING,
                 5 | 6 => drop(rings.take(now, &mut see)),
-                cpu => cpus[cpu].go(&mut kernel),
+                cpu if cpu < CPUS && !cpus[cpu].is_long => cpus[cpu].go(&mut kernel),
+                cpu => {
+                    let before = kernel.reserved;
+                    cpus[cpu % 8].go_long(&mut kernel, rings.settles_at == Instant::ZERO);
+                    if cpus[cpu % 8].is_long {
+                        longs.set(longs.get() + kernel.reserved - before);
+                    }
+                }
             }
         }
         while cpus.iter().any(|cpu| cpu.step != Step::Idle) {

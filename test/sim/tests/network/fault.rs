@@ -180,6 +180,7 @@ mod tests {
 
     const ALL: Capabilities = Capabilities {
         frame_len_max: 70_000,
+        super_frame_len_max: 0,
         checksum: true,
         partial_checksums: false,
         segmentation: GsoKinds::ALL,

@@ -153,6 +153,7 @@ fn attach(
             port,
             fail_open: twinpath_time::Duration::ZERO,
             replies: None,
+            super_frames: false,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let regions = [Arc::clone(region)];
