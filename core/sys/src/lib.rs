@@ -30,6 +30,7 @@ pub mod scheduling;
 pub mod send_queue;
 pub mod signals;
 pub mod socket_file;
+pub mod socket_filter;
 pub mod socket_kind;
 pub mod stamp;
 pub mod stopped_thread;
