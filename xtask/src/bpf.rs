@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 use crate::layouts;
 
 /// The crates with programs, and the programs of each. The last ones are of the labs.
-const OBJECTS: [(&str, &str); 9] = [
+const OBJECTS: [(&str, &str); 10] = [
     ("stack/bpf", "packet"),
+    ("stack/bpf", "listener"),
     ("stack/bpf", "lease"),
     ("stack/bpf", "xdp"),
     ("stack/bpf", "bridge"),

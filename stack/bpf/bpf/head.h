@@ -26,6 +26,14 @@ INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u3
 	return skb_load_bytes(skb, 0, head, len);
 }
 
+/* Copies bytes of the frame that are further behind. */
+INLINE long load_at(const struct __sk_buff *skb, __u32 at, void *to, __u32 len)
+{
+	if (test_run)
+		return skb_load_bytes_relative(skb, at, to, len, BPF_HDR_START_MAC);
+	return skb_load_bytes(skb, at, to, len);
+}
+
 INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __u64 head[HEAD_WORDS])
 {
 	frame->len = skb->len + (test_run ? ETH_LEN : 0);

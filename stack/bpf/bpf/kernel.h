@@ -44,7 +44,9 @@ enum {
 };
 
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024, BPF_F_INNER_MAP = 4096 };
-enum { BPF_HDR_START_MAC = 0, BPF_CSUM_LEVEL_QUERY = 0 };
+enum { BPF_HDR_START_MAC = 0, BPF_HDR_START_NET = 1, BPF_CSUM_LEVEL_QUERY = 0 };
+/* Flag of map_update: there must be no such element yet. */
+enum { BPF_NOEXIST = 1 };
 #define BPF_F_CURRENT_NETNS (~0ULL)
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
@@ -91,7 +93,35 @@ struct xdp_md {
 	__u32 egress_ifindex;
 };
 
+/* The part of a socket that exists for requests and in TIME_WAIT as well. */
+struct bpf_sock {
+	__u32 not_used[18];
+	__u32 state;
+};
+
+/* net/tcp_states.h */
+enum { TCP_LISTEN = 10 };
+
+struct tuple_v4 {
+	__u32 source;
+	__u32 destination;
+	__u16 source_port;
+	__u16 destination_port;
+};
+
+struct tuple_v6 {
+	__u32 source[4];
+	__u32 destination[4];
+	__u16 source_port;
+	__u16 destination_port;
+};
+
+_Static_assert(__builtin_offsetof(struct bpf_sock, state) == 72, "as in linux/bpf.h");
+_Static_assert(sizeof(struct tuple_v4) == 12 && sizeof(struct tuple_v6) == 36, "as in struct bpf_sock_tuple");
+
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*map_update)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*map_delete)(void *map, const void *key) = (void *)3;
 static long (*skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
 			       __u64 flags) = (void *)9;
 /* Changes a transport's checksum in the frame for a change of two or four bytes, unless the device is to complete it. */
@@ -119,8 +149,14 @@ static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, 
 /* The thread and the process that run, if they are in that PID namespace. */
 static long (*pid_in_namespace)(__u64 device, __u64 inode, void *to, __u32 len) = (void *)120;
 static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static void *(*ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
+static void (*ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+static void (*ringbuf_discard)(void *data, __u64 flags) = (void *)133;
 static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
 			      __u64 flags) = (void *)85;
+/* Also requests, and sockets in TIME_WAIT. */
+static struct bpf_sock *(*skc_lookup_tcp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
+					  __u64 flags) = (void *)99;
 static long (*sk_release)(void *socket) = (void *)86;
 /* Null for a socket that is only a request or in TIME_WAIT. */
 static void *(*sk_fullsock)(void *socket) = (void *)95;

@@ -25,13 +25,27 @@ enum number {
 	COALESCED = 11,
 	TCP_NOT_OPENING = 12,
 	SOURCE_NOT_ALLOWED = 13,
+	TCP_AUTHENTICATED = 14,
+	TCP_SYN_DATA = 15,
+	TCP_DECLINED_BY_WORKER = 16,
+	TCP_OPENING = 17,
+	CLAIMED_LARGE = 18,
 	/* Counters that only the programs have. */
 	NO_SOCKET = 24,   /* claimed, but nobody takes it (XDP: the queue has no socket): passed */
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
 	WORKER_STUCK = 27, /* a claim matched, but the worker is stuck: passed */
 	BY_REFLEX = 28,	   /* a claim matched, and the program has replied */
-	COUNTERS = 32,
+	/* What becomes of a SYN that a worker may get. */
+	TCP_SYN_OF_KERNEL = 29, /* the kernel has a socket for the tuple, or no listener: passed */
+	TCP_NO_ROOM = 30,   /* the worker takes no more: passed */
+	TCP_TABLE_FULL = 31,	/* passed */
+	TCP_SYNS_FULL = 32, /* the ring of SYNs is full: passed */
+	TCP_SYN_TWICE = 33, /* another CPU has handed over the same one: dropped */
+	/* Segments of connections that workers have. */
+	TCP_TOO_LARGE = 34, /* nobody takes a frame of this size: dropped */
+	TCP_STUCK = 35,	    /* the worker is stuck: dropped */
+	COUNTERS = 64,
 };
 
 /* Which kinds of rules exist, so that most look-ups can be skipped. */
@@ -44,6 +58,7 @@ enum flag {
 	HAS_IPV6 = 32,
 	MANY_IPV4 = 64, /* more local addresses than the configuration holds */
 	MANY_IPV6 = 128,
+	HAS_CONNECTIONS = 256,
 };
 
 struct config {
@@ -61,7 +76,7 @@ struct config {
 struct plain {
 	__u16 port;    /* as on the wire */
 	__u8 protocol; /* 0: none */
-	__u8 reserved;
+	__u8 connections; /* as of a claim */
 	__u16 index;
 	__u16 reflex; /* as of a claim */
 };
@@ -104,7 +119,8 @@ struct claim {
 	__u16 has_sources;
 	/* What the programs may answer by themselves (reflex.h): its place in the low byte, flags above it; 0: nothing. */
 	__u16 reflex;
-	__u16 reserved;
+	/* Of a port of TCP, not 0: workers have whole connections (connections.h). */
+	__u16 connections;
 };
 
 struct address_key {
@@ -142,7 +158,7 @@ struct per_cpu {
 	__u32 note_len;
 	__u32 note_reflex; /* the claim's reflex, if tc is to reply to the frame */
 	__u32 queue;	   /* of the socket whose filter goes on in another program */
-	__u32 reserved;
+	__u32 note_opens;  /* the frame is a SYN, for twinpath_opens */
 	__u64 note[HEAD_WORDS];
 };
 
@@ -201,6 +217,9 @@ struct {
 } grace SECTION(".maps");
 
 struct grace_inner grace_token SECTION(".maps");
+
+/* Not 0 if workers have connections of TCP. Constant once loaded; otherwise none of that code is left. */
+const volatile __u32 connections = 0;
 
 /* Set by tests before loading: the programs return the verdict's number and claim instead of acting on it, and expect
  * the context that BPF_PROG_TEST_RUN passes to a socket filter. Constant once loaded, so it costs nothing. */

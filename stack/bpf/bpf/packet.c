@@ -7,7 +7,10 @@
  * frame; the classifier drops the noted frame, and nothing else. A frame that the filter did not claim is never
  * dropped, whatever happens to socket, process or rules in between.
  *
- * A worker that never sleeps needs no socket. While it has none, the classifier decides instead. */
+ * A worker that never sleeps needs no socket. While it has none, the classifier decides instead.
+ *
+ * Segments of a connection that a worker has are never passed to the kernel, which would answer with a reset: those that the
+ * worker cannot get are dropped and counted. */
 #include "again.h"
 #include "kernel.h"
 
@@ -15,8 +18,10 @@
 
 #define CONTEXT struct __sk_buff
 #define LOAD_BYTES skb_load_bytes
+#define CONNECTIONS
 
 #include "direct.h"
+#include "opens.h"
 #include "reply.h"
 
 struct claimed_slot {
@@ -77,6 +82,7 @@ INLINE void leave_note(struct per_cpu *cpu, const __u64 head[HEAD_WORDS], __u32 
 {
 	cpu->note_len = len;
 	cpu->note_reflex = reflex;
+	cpu->note_opens = 0;
 	__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
 }
 
@@ -111,19 +117,20 @@ SECTION("socket") int twinpath_filter_replies(struct __sk_buff *skb)
 	return hand_over(skb, cpu, queue, len);
 }
 
-/* Where the kernel finds that program. */
+/* Where the kernel finds that program, and the one for TCP. */
+enum { GOES_ON_REPLIES = 0, GOES_ON_TCP = 1 };
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
 	MAP_UINT(key_size, 4);
 	MAP_UINT(value_size, 4);
-	MAP_UINT(max_entries, 1);
+	MAP_UINT(max_entries, 2);
 } filter_goes_on SECTION(".maps");
 
 /* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
 INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
 	__u64 head[HEAD_WORDS] = {};
-	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE, .leaves_tcp = 1 };
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
 	verdict_t verdict;
@@ -134,6 +141,12 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		return 0;
 	verdict = verdict_of(skb, &frame, head);
 	number = verdict & 0xff;
+	if (connections && number == LEFT_TO_OTHER) {
+		cpu->note_len = 0;
+		cpu->queue = queue;
+		tail_call(skb, &filter_goes_on, GOES_ON_TCP);
+		return 0;
+	}
 	if (number != CLAIMED || test_run) {
 		cpu->counters[number & (COUNTERS - 1)]++;
 		if (number == CLAIMED)
@@ -145,11 +158,66 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	if (is_for_reflex(&frame, queue)) {
 		leave_note(cpu, head, frame.len, frame.reflex);
 		cpu->queue = queue;
-		tail_call(skb, &filter_goes_on, 0);
+		tail_call(skb, &filter_goes_on, GOES_ON_REPLIES);
 		/* The program is no longer there, because the process is ending. */
 	}
 	leave_note(cpu, head, frame.len, 0);
 	return hand_over(skb, cpu, queue, frame.len);
+}
+
+/* What the filter does with a segment that may be, or is, one of a worker's connection. Returns what the filter returns. */
+INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 queue, __u32 number, __u32 owner,
+			     __u32 len)
+{
+	if (number == TCP_OPENING) {
+		/* It is counted when tc has decided. */
+		cpu->queue = queue;
+		cpu->note_opens = 1;
+		return 0;
+	}
+	if (number == CLAIMED_LARGE) {
+		cpu->counters[TCP_TOO_LARGE]++;
+		return 0;
+	}
+	/* The flow's hash has changed since the connection was opened. If the worker that has it is asleep, this one gets the
+	 * frame, and passes it on. */
+	if (owner != queue && may_hand_over(owner) && put(skb, owner, len)) {
+		cpu->counters[CLAIMED]++;
+		return 0;
+	}
+	if (!may_hand_over(queue)) {
+		cpu->counters[TCP_STUCK]++;
+		return 0;
+	}
+	cpu->counters[CLAIMED]++;
+	return put(skb, queue, len) ? 0 : ~0U;
+}
+
+/* The rest of a filter for segments to ports where workers may have connections. */
+SECTION("socket") int twinpath_filter_tcp(struct __sk_buff *skb)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	verdict_t verdict;
+	__u32 number;
+
+	if (!cpu || !connections)
+		return 0;
+	verdict = verdict_of(skb, &frame, head);
+	number = verdict & 0xff;
+	if (!test_run && (frame.is_known || number == TCP_OPENING)) {
+		leave_note(cpu, head, frame.len, 0);
+		return filter_connection(skb, cpu, cpu->queue, number, frame.queue, frame.len);
+	}
+	if (number == CLAIMED) {
+		leave_note(cpu, head, frame.len, 0);
+		if (!test_run)
+			return hand_over(skb, cpu, cpu->queue, frame.len);
+	}
+	cpu->counters[number & (COUNTERS - 1)]++;
+	return test_run ? verdict : 0;
 }
 
 SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
@@ -196,6 +264,46 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
+/* Where the kernel finds twinpath_opens. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
+	MAP_UINT(key_size, 4);
+	MAP_UINT(value_size, 4);
+	MAP_UINT(max_entries, 1);
+} ingress_opens SECTION(".maps");
+
+/* Decides a SYN to a port at which workers have connections. */
+SECTION("classifier") int twinpath_opens(struct __sk_buff *skb)
+{
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	__u32 number;
+
+	if (!cpu || !connections)
+		return TCX_NEXT;
+	number = open_connection(skb, cpu->queue);
+	cpu->counters[number & (COUNTERS - 1)]++;
+	if (test_run)
+		return number;
+	return number == TCP_OPENING || number == TCP_SYN_TWICE ? TCX_DROP : TCX_NEXT;
+}
+
+/* A segment of a connection of the worker, without a socket. */
+INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cpu, __u32 number, __u32 len)
+{
+	if (number == CLAIMED_LARGE) {
+		number = TCP_TOO_LARGE;
+	} else if (!may_hand_over(0)) {
+		number = TCP_STUCK;
+	} else if (!put(skb, 0, len)) {
+		not_handed_over(0);
+		number = NO_SOCKET;
+	}
+	cpu->counters[number & (COUNTERS - 1)]++;
+	cpu->counters[WITHHELD]++;
+	return TCX_DROP;
+}
+
 /* Decides a frame that no socket has seen, because the worker has none yet. */
 INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 {
@@ -204,6 +312,13 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	verdict_t verdict = verdict_of(skb, &frame, head);
 	__u32 number = verdict & 0xff;
 
+	if (connections && frame.is_known)
+		return decide_known_without_socket(skb, cpu, number, frame.len);
+	if (connections && number == TCP_OPENING) {
+		cpu->queue = 0;
+		tail_call(skb, &ingress_opens, 0);
+		return TCX_NEXT;
+	}
 	if (number == CLAIMED && is_for_reflex(&frame, 0)) {
 		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);
 		int action;
@@ -248,6 +363,10 @@ SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 	cpu->note_len = 0;
 	if (!is_noted(skb, cpu, len)) {
 		cpu->counters[OTHER_FRAME]++;
+		return TCX_NEXT;
+	}
+	if (connections && cpu->note_opens) {
+		tail_call(skb, &ingress_opens, 0);
 		return TCX_NEXT;
 	}
 	if (reflexes && cpu->note_reflex) {

@@ -1,10 +1,14 @@
 /* The verdict on one frame: stack/claims/src/verdict.rs in C, check by check and in the same order.
  *
- * The including program defines HAS(frame, n): whether the first n bytes of the frame can be read. */
+ * The including program defines HAS(frame, n): whether the first n bytes of the frame can be read. It defines CONNECTIONS if
+ * it can claim connections of TCP. */
 #ifndef TWINPATH_VERDICT_H
 #define TWINPATH_VERDICT_H
 
 #include "maps.h"
+#ifdef CONNECTIONS
+#include "connections.h"
+#endif
 
 enum { ETH_LEN = 14, TAG_LEN = 4, IPV4_LEN = 20, IPV6_LEN = 40, UDP_LEN = 8, TCP_LEN = 20 };
 enum { IPV4 = 0x0800, IPV6 = 0x86dd, VLAN = 0x8100, SERVICE_VLAN = 0x88a8 };
@@ -20,11 +24,15 @@ struct frame {
 	__u8 service_tag;
 	__u8 coalesced;
 	__u16 reflex; /* of the claim, once that is found */
+	__u16 queue;  /* of the worker that has the connection */
+	__u8 is_known; /* a worker has the connection, and its segments are not the kernel's */
+	__u8 leaves_tcp; /* not 0: another program decides segments to ports where workers may have connections */
 };
 
 /* A verdict: its number in the low byte, and the claim's index above it. */
 typedef __u32 verdict_t;
-#define CLAIMED_BY(claim_) ((frame)->reflex = (claim_)->reflex, CLAIMED | (verdict_t)(claim_)->index << 8)
+#define BY(number, index_) ((number) | (verdict_t)(index_) << 8)
+#define CLAIMED_BY(claim_) ((frame)->reflex = (claim_)->reflex, BY(CLAIMED, (claim_)->index))
 
 #define AT16(frame, offset) (*(const __u16 *)((frame)->bytes + (offset)))
 #define AT32(frame, offset) (*(const __u32 *)((frame)->bytes + (offset)))
@@ -245,6 +253,128 @@ INLINE const struct plain *find_plain(const struct frame *frame, const struct pa
 	return plain;
 }
 
+#ifdef CONNECTIONS
+/* Not a verdict: see leaves_tcp. */
+enum { LEFT_TO_OTHER = 0xff };
+
+/* What is known of a packet's tuple: null if no worker has it. */
+INLINE const struct tcp_flow *find_tuple(const struct frame *frame, const struct packet *packet)
+{
+	struct flow_key key = {};
+	void *all = all_tcp_flows();
+
+	if (!all)
+		return 0;
+	key.family = packet->family;
+	key.protocol = TCP;
+	key.source_port = AT16(frame, packet->transport_at);
+	key.destination_port = AT16(frame, packet->transport_at + 2);
+	copy_address(key.source, frame, packet->source_at, packet->words);
+	copy_address(key.destination, frame, packet->destination_at, packet->words);
+	return map_lookup(all, &key);
+}
+
+/* Decides by a claim on a port at which workers have connections. `wrong` is not 0 if the frame is too large, or coalesced. */
+INLINE verdict_t decide_connection(struct frame *frame, const struct packet *packet, __u16 index, int has_sources,
+				   verdict_t opening, verdict_t wrong)
+{
+	const struct tcp_flow *flow = find_tuple(frame, packet);
+
+	if (flow && !(flow->flags & TCP_DECLINED)) {
+		frame->queue = flow->queue;
+		frame->is_known = 1;
+		return wrong ? BY(CLAIMED_LARGE, index) : BY(CLAIMED, index);
+	}
+	if (wrong)
+		return wrong;
+	if (flow)
+		return TCP_DECLINED_BY_WORKER;
+	if (opening == NOT_OPENING)
+		return TCP_NOT_OPENING;
+	if (has_sources && !source_allowed(frame, packet, index))
+		return SOURCE_NOT_ALLOWED;
+	return BY(TCP_OPENING, index);
+}
+
+INLINE verdict_t decide_tcp_claims(struct frame *frame, const struct packet *packet, __u32 port, verdict_t opening,
+				   verdict_t wrong)
+{
+	const struct plain *plain = find_plain(frame, packet, port);
+	const struct claim *claim;
+	const __u32 *flow;
+
+	if (plain) {
+		if (plain->connections)
+			return decide_connection(frame, packet, plain->index, 0, opening, wrong);
+		if (wrong)
+			return wrong;
+		return opening == OPENING ? CLAIMED_BY(plain) : TCP_NOT_OPENING;
+	}
+	flow = wrong ? 0 : find_flow(frame, packet);
+	if (flow) {
+		frame->reflex = *flow >> 16;
+		return BY(CLAIMED, *flow & 0xffff);
+	}
+	claim = find_port(frame, packet);
+	if (claim && claim->connections)
+		return decide_connection(frame, packet, claim->index, claim->has_sources, opening, wrong);
+	if (wrong)
+		return wrong;
+	if (opening == NOT_OPENING)
+		return TCP_NOT_OPENING;
+	if (!claim)
+		return unclaimed(frame);
+	if (claim->has_sources && !source_allowed(frame, packet, claim->index))
+		return SOURCE_NOT_ALLOWED;
+	return CLAIMED_BY(claim);
+}
+
+/* As decide_transport(), for TCP where some claim says that workers have connections: a frame that is too large, or coalesced,
+ * may be a segment of one. `transport` is the offset of the TCP header, and above it the family. One copy of the code serves all
+ * headers in front of TCP. */
+CALLED verdict_t decide_tcp(struct frame *frame, __u32 transport, int transport_len)
+{
+	const int is_ipv4 = transport >> 16 == 4;
+	const struct config *config = config_of(frame);
+	struct packet packet = {
+		.family = transport >> 16,
+		.protocol = TCP,
+		.index = TCP_INDEX,
+		.words = is_ipv4 ? 1 : 4,
+		.transport_at = transport & 0xffff,
+		.transport_len = transport_len,
+	};
+	verdict_t wrong, opening;
+
+	packet.source_at = packet.transport_at - (is_ipv4 ? 8 : 32);
+	packet.destination_at = packet.transport_at - (is_ipv4 ? 4 : 16);
+	wrong = check_frame(frame);
+	if (wrong && wrong != COALESCED && wrong != TOO_LONG)
+		return wrong;
+	if (AT16(frame, 0) != config->mac[0] || AT16(frame, 2) != config->mac[1] || AT16(frame, 4) != config->mac[2])
+		return wrong;
+	opening = check_lengths(frame, &packet);
+	if (opening < OPENING)
+		return wrong ? wrong : opening;
+	if (!own_address(frame, &packet))
+		return wrong ? wrong : NOT_OWN_ADDRESS;
+	return decide_tcp_claims(frame, &packet, be16(AT16(frame, packet.transport_at + 2)), opening, wrong);
+}
+
+/* Keeps the frame's own fields out of memory where decide_tcp() is not called. */
+INLINE verdict_t decide_tcp_of(struct frame *frame, const struct packet *packet)
+{
+	struct frame copied = *frame;
+	verdict_t verdict =
+		decide_tcp(&copied, packet->transport_at | (__u32)packet->family << 16, packet->transport_len);
+
+	frame->reflex = copied.reflex;
+	frame->queue = copied.queue;
+	frame->is_known = copied.is_known;
+	return verdict;
+}
+#endif
+
 INLINE verdict_t decide_transport(struct frame *frame, const struct packet *packet)
 {
 	const struct plain *plain;
@@ -258,6 +388,10 @@ INLINE verdict_t decide_transport(struct frame *frame, const struct packet *pack
 	__u64 bits = state.ports[frame->generation & 1][packet->index][port >> 6];
 	if (!(bits >> (port & 63) & 1))
 		return unclaimed(frame);
+#ifdef CONNECTIONS
+	if (connections && packet->protocol == TCP && config_of(frame)->flags & HAS_CONNECTIONS)
+		return frame->leaves_tcp ? LEFT_TO_OTHER : decide_tcp_of(frame, packet);
+#endif
 	wrong = check_frame(frame);
 	if (wrong)
 		return wrong;

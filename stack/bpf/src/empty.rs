@@ -4,7 +4,8 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{Program, SchedClassifier, SocketFilter, Xdp, xdp};
 use aya::{Ebpf, include_bytes_aligned};
 
-use crate::steering::{loaded, program, refused, xdp_links};
+use crate::program::{loaded, program};
+use crate::steering::{refused, xdp_links};
 use crate::{SteerError, XdpMode};
 
 static EMPTY: &[u8] = include_bytes_aligned!("../object/empty.o");

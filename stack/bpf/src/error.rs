@@ -44,6 +44,9 @@ pub enum SteerError {
     /// The filter could not be attached to the socket.
     #[error("attaching the filter to the packet socket: {0}")]
     Filter(#[source] Box<ProgramError>),
+    /// The filter could not be attached to a listener.
+    #[error("attaching the filter to a listening socket: {0}")]
+    Listener(#[source] std::io::Error),
     /// The network namespace has no such interface.
     #[error("there is no interface with index {ifindex} in this network namespace: {error}")]
     NoInterface {

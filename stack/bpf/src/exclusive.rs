@@ -20,8 +20,9 @@ use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
 use crate::offload::Sizes;
 use crate::pins::Pins;
+use crate::program::{loaded, program};
 use crate::served::serve;
-use crate::steering::{FILTERS_MAX, attach_filter, loaded, program};
+use crate::steering::{FILTERS_MAX, attach_filter};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
 

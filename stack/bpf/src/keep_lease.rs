@@ -13,7 +13,7 @@ use crate::SteerError;
 pub(crate) use crate::layouts::LeaseWords;
 use crate::mapped::Mapped;
 use crate::offload::Sizes;
-use crate::steering::{loaded, program};
+use crate::program::{loaded, program};
 
 /// The name of the map, and of its pin.
 pub(crate) const LEASE: &str = "lease";

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use twinpath_claims::{Answers, PassReason, REFLEX_SERVICES_MAX, Reflex};
+use twinpath_claims::{Answers, PassReason, REFLEX_SERVICES_MAX, Reflex, Verdict};
 use twinpath_reflex::kept_table::SERVICES_MAX;
 use twinpath_reflex::{NotReplied, REQUEST_MAX, SHAPES_MAX, VARYING_MAX};
 use twinpath_wire::Protocol;
@@ -12,12 +12,19 @@ use twinpath_wire::flow_key::address_bytes;
 pub(crate) use crate::layouts::*;
 
 /// The names of the counters that only the programs have.
-pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 5] = [
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 12] = [
     (NO_SOCKET, "no_socket"),
     (WITHHELD, "withheld_from_kernel"),
     (OTHER_FRAME, "note_of_other_frame"),
     (WORKER_STUCK, "worker_stuck"),
     (BY_REFLEX, "answered_by_reflex"),
+    (TCP_SYN_OF_KERNEL, "tcp_syn_of_kernel"),
+    (TCP_NO_ROOM, "tcp_no_room"),
+    (TCP_TABLE_FULL, "tcp_table_full"),
+    (TCP_SYNS_FULL, "tcp_syns_full"),
+    (TCP_SYN_TWICE, "tcp_syn_twice"),
+    (TCP_TOO_LARGE, "tcp_too_large"),
+    (TCP_STUCK, "tcp_stuck"),
 ];
 
 /// The number of the IP family: 4 or 6.
@@ -46,7 +53,7 @@ impl State {
             ipv4: [[0; 4]; 4],
             ipv6: [[0; 16]; 2],
         }; 2],
-        plain: [[Plain { port: [0; 2], protocol: 0, reserved: 0, index: 0, reflex: 0 }; 256]; 2],
+        plain: [[Plain { port: [0; 2], protocol: 0, connections: 0, index: 0, reflex: 0 }; 256]; 2],
         ports: [NO_PORTS; 2],
     };
 }
@@ -91,6 +98,10 @@ const _: () = {
     assert!(PassReason::Coalesced as u8 == COALESCED);
     assert!(PassReason::TcpNotOpening as u8 == TCP_NOT_OPENING);
     assert!(PassReason::SourceNotAllowed as u8 == SOURCE_NOT_ALLOWED);
+    assert!(PassReason::TcpAuthenticated as u8 == TCP_AUTHENTICATED);
+    assert!(PassReason::TcpSynData as u8 == TCP_SYN_DATA);
+    assert!(PassReason::TcpDeclined as u8 == TCP_DECLINED_BY_WORKER);
+    assert!(Verdict::OPENS == TCP_OPENING && Verdict::CLAIMED_LARGE == CLAIMED_LARGE);
     assert!(NotReplied::Suspended.number() == WHY_SUSPENDED);
     assert!(NotReplied::Header.number() == WHY_HEADER);
     assert!(NotReplied::NoChecksum.number() == WHY_NO_CHECKSUM);

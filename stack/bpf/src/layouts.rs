@@ -13,6 +13,7 @@ pub(crate) const HAS_IPV4: u16 = 16;
 pub(crate) const HAS_IPV6: u16 = 32;
 pub(crate) const MANY_IPV4: u16 = 64;
 pub(crate) const MANY_IPV6: u16 = 128;
+pub(crate) const HAS_CONNECTIONS: u16 = 256;
 pub(crate) const VLAN_NONE: u16 = 65535;
 
 pub(crate) const KIND_ETHERTYPE: u8 = 0;
@@ -30,12 +31,24 @@ pub(crate) const TOO_LONG: u8 = 10;
 pub(crate) const COALESCED: u8 = 11;
 pub(crate) const TCP_NOT_OPENING: u8 = 12;
 pub(crate) const SOURCE_NOT_ALLOWED: u8 = 13;
+pub(crate) const TCP_AUTHENTICATED: u8 = 14;
+pub(crate) const TCP_SYN_DATA: u8 = 15;
+pub(crate) const TCP_DECLINED_BY_WORKER: u8 = 16;
+pub(crate) const TCP_OPENING: u8 = 17;
+pub(crate) const CLAIMED_LARGE: u8 = 18;
 
 pub(crate) const NO_SOCKET: usize = 24;
 pub(crate) const WITHHELD: usize = 25;
 pub(crate) const OTHER_FRAME: usize = 26;
 pub(crate) const WORKER_STUCK: usize = 27;
 pub(crate) const BY_REFLEX: usize = 28;
+pub(crate) const TCP_SYN_OF_KERNEL: usize = 29;
+pub(crate) const TCP_NO_ROOM: usize = 30;
+pub(crate) const TCP_TABLE_FULL: usize = 31;
+pub(crate) const TCP_SYNS_FULL: usize = 32;
+pub(crate) const TCP_SYN_TWICE: usize = 33;
+pub(crate) const TCP_TOO_LARGE: usize = 34;
+pub(crate) const TCP_STUCK: usize = 35;
 pub(crate) const UDP_INDEX: usize = 0;
 pub(crate) const TCP_INDEX: usize = 1;
 pub(crate) const PROTOCOLS: usize = 2;
@@ -61,7 +74,7 @@ unsafe impl Pod for Config {}
 pub(crate) struct Plain {
     pub(crate) port: [u8; 2],
     pub(crate) protocol: u8,
-    pub(crate) reserved: u8,
+    pub(crate) connections: u8,
     pub(crate) index: u16,
     pub(crate) reflex: u16,
 }
@@ -106,7 +119,7 @@ pub(crate) struct ClaimValue {
     pub(crate) index: u16,
     pub(crate) has_sources: u16,
     pub(crate) reflex: u16,
-    pub(crate) reserved: u16,
+    pub(crate) connections: u16,
 }
 
 // SAFETY: repr(C), of integers, without padding; any bytes are a value.
@@ -158,16 +171,43 @@ unsafe impl Pod for SourceKey {}
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PerCpu {
-    pub(crate) counters: [u64; 32],
+    pub(crate) counters: [u64; 64],
     pub(crate) note_len: u32,
     pub(crate) note_reflex: u32,
     pub(crate) queue: u32,
-    pub(crate) reserved: u32,
+    pub(crate) note_opens: u32,
     pub(crate) note: [u64; 10],
 }
 
 // SAFETY: repr(C), of integers, without padding; any bytes are a value.
 unsafe impl Pod for PerCpu {}
+
+pub(crate) const TCP_DECLINED: u32 = 1;
+
+/// `struct tcp_flow` of connections.h.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct TcpFlow {
+    pub(crate) queue: u16,
+    pub(crate) reserved: u16,
+    pub(crate) flags: u32,
+}
+
+// SAFETY: repr(C), of integers, without padding; any bytes are a value.
+unsafe impl Pod for TcpFlow {}
+
+pub(crate) const SYN_QUEUES: usize = 64;
+
+/// `struct syn` of opens.h: where its fields are, and its length, bytes.
+pub(crate) mod syn {
+    pub(crate) const LEN_AT: usize = 0;
+    pub(crate) const BYTES_AT: usize = 8;
+}
+
+/// `struct tcp_room` of opens.h: where its fields are, and its length, bytes.
+pub(crate) mod tcp_room {
+    pub(crate) const LEN: usize = 64;
+}
 
 pub(crate) const QUEUES_MAX: u32 = 1024;
 

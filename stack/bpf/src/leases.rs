@@ -17,7 +17,7 @@ use crate::hosts::Hosts;
 use crate::layouts::{LEASES_LIMIT, Lessee, PROCESSES_LIMIT, direct, slot};
 use crate::made::array;
 use crate::maps::{Maps, failed, typed, wrote};
-use crate::steering::{loaded, program};
+use crate::program::{loaded, program};
 use crate::tc::{TcLink, attach_passable};
 use crate::withdrawal::Withdrawal;
 use crate::{SteerError, TcAttach};
@@ -128,7 +128,7 @@ impl Leases {
             let classifier = program::<SchedClassifier>(&mut object, name)?;
             loaded(name, || classifier.load())?;
         }
-        let maps = Maps::take(&mut object)?;
+        let maps = Maps::take(&mut object, false)?;
         let lessees = match object.take_map("lessees") {
             Some(Map::SkStorage(map)) => map,
             _ => return Err(SteerError::Missing("lessees")),

@@ -12,6 +12,9 @@
 //! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel. Requests to
 //!   which programs [reply](Reflexes) by themselves are left to a program at tc ingress.
 //!
+//! Workers may have whole [connections of TCP](TcpFlows) on the packet path: the programs leave them SYNs, and claim or
+//! drop the segments of their connections, of which the kernel gets none.
+//!
 //! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has
 //! no links at tc, classic filters are used instead ([`TcAttach::Clsact`]): one that outlives its process has no
 //! effect, and [`tidy`] removes it.
@@ -50,6 +53,7 @@ mod offload;
 mod pins;
 mod ports;
 mod probe;
+mod program;
 mod reflex;
 mod revision;
 mod rules;
@@ -58,6 +62,8 @@ mod steering;
 mod stuck;
 mod taps;
 mod tc;
+mod tcp_claims;
+mod tcp_flows;
 mod withdrawal;
 mod xdp_holder;
 
@@ -76,8 +82,10 @@ pub use offload::{KeptEntry, OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount
 pub use ports::{KeepPlan, PortPrograms, Unserved};
 pub use probe::{Probe, ReflexProbe, probe, probe_reflexes, probe_without_loading};
 pub use reflex::{REFLEX_PEERS_MAX, ReflexCount, ReflexPeer, ReflexPlan, Reflexes};
-pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Kept, Path, QUEUES_MAX, Steering, XdpMode};
+pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Features, Kept, Path, QUEUES_MAX, Steering, XdpMode};
 pub use taps::{Exchange, ReflexTap, Shown, TAPS_MAX, TapReader};
 pub use tc::TcAttach;
+pub use tcp_claims::TcpClaims;
+pub use tcp_flows::{TCP_FLOWS_MAX, TCP_WORKERS_MAX, TcpFlows};
 pub use withdrawal::Withdrawal;
 pub use xdp_holder::{Attachment, XdpHolder, tool_of};

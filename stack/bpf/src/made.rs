@@ -9,8 +9,11 @@ use aya::maps::MapData;
 use crate::SteerError;
 use crate::maps::failed;
 
-/// BPF_MAP_CREATE, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF, BPF_F_MMAPABLE and BPF_F_INNER_MAP of linux/bpf.h.
+/// BPF_MAP_CREATE, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF, BPF_F_NO_PREALLOC, BPF_F_MMAPABLE and
+/// BPF_F_INNER_MAP of linux/bpf.h.
 const MAP_CREATE: libc::c_long = 0;
+const HASH: u32 = 1;
+const NO_PREALLOC: u32 = 1;
 const ARRAY: u32 = 2;
 const RING: u32 = 27;
 const FLAGS: u32 = 1 << 10 | 1 << 12;
@@ -22,6 +25,18 @@ pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<Ma
         MapCreate { map_type: ARRAY, key_len: 4, value_len, count, flags: FLAGS, ..MapCreate::default() },
     );
     data_of(name, made?)
+}
+
+/// Makes a hash table that takes memory as it fills.
+pub(crate) fn hash(
+    name: &'static str,
+    key_len: u32,
+    value_len: u32,
+    count: u32,
+) -> Result<MapData, SteerError> {
+    let flags = NO_PREALLOC;
+    let create = MapCreate { map_type: HASH, key_len, value_len, count, flags, ..MapCreate::default() };
+    data_of(name, made(name, create)?)
 }
 
 /// Makes a ring of `bytes` bytes, a power of two and a multiple of the page size; returns two handles of it.

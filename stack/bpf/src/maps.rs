@@ -30,6 +30,8 @@ pub(crate) struct Maps {
     settling: Option<JoinHandle<Result<(), SteerError>>>,
     /// A copy of the state that the kernel has.
     written: Box<State>,
+    /// Whether the programs can claim connections of TCP.
+    connections: bool,
     /// The table in force.
     table: Option<Table>,
     /// Entries in the maps of the generation in force.
@@ -76,7 +78,7 @@ impl Entries {
 }
 
 impl Maps {
-    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
+    pub(crate) fn take(object: &mut Ebpf, connections: bool) -> Result<Self, SteerError> {
         Ok(Self {
             state: typed(object, ".bss")?,
             claims: typed(object, "claims")?,
@@ -90,6 +92,7 @@ impl Maps {
             })),
             settling: None,
             written: Box::new(State::EMPTY),
+            connections,
             table: None,
             current: Entries::default(),
             retired: Entries::default(),
@@ -135,7 +138,7 @@ impl Maps {
         }
         self.reclaim()?;
         let generation = self.written.active as usize ^ 1;
-        let rules = Rules::of(table, generation as u8);
+        let rules = Rules::of(table, generation as u8, self.connections);
         let mut new = Entries::default();
         if let Err(error) = self.insert(&rules, &mut new) {
             // Entries of the other generation, so that they can be removed immediately; flows that were there

@@ -19,8 +19,9 @@ use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
 use crate::offload::{KeptEntry, Offload, PortPlaces, Sizes};
 use crate::pins::Pins;
+use crate::program::{loaded, program};
 use crate::served::serve;
-use crate::steering::{XdpMode, attach_filter, loaded, program, refused, xdp_links};
+use crate::steering::{XdpMode, attach_filter, refused, xdp_links};
 use crate::stuck::StuckRecords;
 use crate::tc::{TcAttach, TcLink, replace};
 

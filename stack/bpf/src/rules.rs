@@ -7,9 +7,9 @@ use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 
 use crate::layout::{
-    AddressKey, ClaimKey, ClaimValue, Config, FlowKeyBytes, HAS_ADDRESS_CLAIMS, HAS_ETHERTYPES, HAS_FLOWS,
-    HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, NO_PORTS, Plain, PlainClaims, Ports,
-    SourceKey, VLAN_NONE, family, reflex_word,
+    AddressKey, ClaimKey, ClaimValue, Config, FlowKeyBytes, HAS_ADDRESS_CLAIMS, HAS_CONNECTIONS,
+    HAS_ETHERTYPES, HAS_FLOWS, HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, NO_PORTS,
+    Plain, PlainClaims, Ports, SourceKey, VLAN_NONE, family, reflex_word,
 };
 
 /// All map entries of a table, for one generation.
@@ -25,11 +25,12 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn of(table: &Table, generation: u8) -> Self {
+    /// The entries of a table. Without `connections`, the programs can claim none, and the kernel serves those.
+    pub(crate) fn of(table: &Table, generation: u8, connections: bool) -> Self {
         let mut rules = Self {
             config: config(table),
             ports: Box::new(NO_PORTS),
-            plain: plain_claims(table),
+            plain: plain_claims(table, connections),
             claims: Vec::new(),
             addresses: table
                 .addresses()
@@ -39,7 +40,8 @@ impl Rules {
             flows: Vec::new(),
             sources: Vec::new(),
         };
-        for (index, claim) in table.claims().iter().enumerate() {
+        let claims = table.claims().iter().enumerate();
+        for (index, claim) in claims.filter(|(_, claim)| connections || !claim.connections) {
             rules.add(generation, index as u16, claim);
         }
         rules
@@ -58,7 +60,10 @@ impl Rules {
         };
         let reflex = reflex_word(claim.reflex);
         let has_sources = u16::from(!claim.sources.is_empty());
-        let value = ClaimValue { index, has_sources, reflex, reserved: 0 };
+        let value = ClaimValue { index, has_sources, reflex, connections: claim.connections.into() };
+        if claim.connections {
+            self.config.flags |= HAS_CONNECTIONS;
+        }
         if claim.vlan.is_some() {
             self.config.flags |= HAS_VLANS;
         }
@@ -135,7 +140,7 @@ fn fill<T: Copy>(slots: &mut [T], values: impl Iterator<Item = T>) {
 }
 
 /// The claims that are found without a hash table: at most one for each low byte of a port.
-fn plain_claims(table: &Table) -> Box<PlainClaims> {
+fn plain_claims(table: &Table, connections: bool) -> Box<PlainClaims> {
     let mut on_port: HashMap<(Protocol, u16), usize> = HashMap::new();
     for transport in table.claims().iter().filter_map(Claim::transport) {
         *on_port.entry(transport).or_default() += 1;
@@ -144,12 +149,12 @@ fn plain_claims(table: &Table) -> Box<PlainClaims> {
     for (index, claim) in table.claims().iter().enumerate() {
         let ClaimKind::Port { protocol, port, address: None } = claim.kind else { continue };
         let slot = &mut slots[usize::from(port & 0xff)];
-        let alone = on_port.get(&(protocol, port)) == Some(&1);
+        let alone = on_port.get(&(protocol, port)) == Some(&1) && (connections || !claim.connections);
         if alone && claim.vlan.is_none() && claim.sources.is_empty() && slot.protocol == 0 {
             *slot = Plain {
                 port: port.to_be_bytes(),
                 protocol: protocol.number(),
-                reserved: 0,
+                connections: claim.connections.into(),
                 index: index as u16,
                 reflex: reflex_word(claim.reflex),
             };

@@ -11,7 +11,7 @@ use twinpath_sys::descriptors::close_first;
 
 use crate::SteerError;
 use crate::maps::wrote;
-use crate::steering::{loaded, program};
+use crate::program::{loaded, program};
 
 /// Loads the programs to be attached, and puts the working programs into the array in order. Returns the only
 /// descriptor of the array, which the process closes before any other when it ends.

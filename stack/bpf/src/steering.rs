@@ -13,16 +13,17 @@ use aya::programs::{
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_claims::Table;
-use twinpath_sys::signals::HeldBack;
 use twinpath_time::Duration;
 
 use crate::clsact::Position;
 use crate::kept::KeptMaps;
 use crate::maps::{Maps, typed, wrote};
 use crate::names::{OURS, interface_name};
+use crate::program::{loaded, program};
 use crate::reflex::{REFLEX_PEERS_MAX, ReflexPlan, Reflexes};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcLink, attach};
+use crate::tcp_flows::{GivenFlows, TcpFlows};
 use crate::{SteerError, TcAttach, XdpHolder, revision, xdp_holder};
 
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
@@ -31,6 +32,10 @@ static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 pub(crate) const FILTER: &str = "twinpath_filter";
 /// The rest of a filter, for claims with a reflex.
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
+/// The rest of a filter, for segments to ports where workers may have connections.
+const FILTER_TCP: &str = "twinpath_filter_tcp";
+/// The rest of the program at tc ingress, for SYNs.
+const OPENS: &str = "twinpath_opens";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
 /// The program that does the same if that one is attached already.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
@@ -85,6 +90,17 @@ pub enum Kept {
     PutBack,
 }
 
+/// What the programs do besides steering.
+#[derive(Clone, Copy, Default)]
+pub struct Features<'a> {
+    /// Replies by themselves to requests of claims with a [reflex](twinpath_claims::Claim::reflex), after
+    /// [`Steering::attach_tc`], and the kept replies that they repeat.
+    pub reflexes: Option<(&'a ReflexPlan, Option<&'a Arc<KeptMaps>>)>,
+    /// Workers have connections of TCP, on the packet path. Otherwise, and on other paths, claims on
+    /// [connections](twinpath_claims::Claim::connections) claim nothing.
+    pub connections: Option<&'a Arc<TcpFlows>>,
+}
+
 /// The loaded programs and maps of one interface. Dropping it detaches everything, as [`Steering::detach`] does.
 pub struct Steering {
     tc_links: Vec<TcLink>,
@@ -101,6 +117,7 @@ pub struct Steering {
     stuck: StuckRecords,
     /// Replies by the programs themselves, if they can.
     reflexes: Option<Reflexes>,
+    _flows: Option<GivenFlows>,
 }
 
 impl Steering {
@@ -121,7 +138,7 @@ impl Steering {
     /// As [`Steering::load`]; [`SteerError::Program`] also if the kernel has no coarse clock for programs (added in
     /// Linux 5.11).
     pub fn load_for(path: Path, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        Self::load_with(path, false, workers, fail_open, None)
+        Self::load_with(path, workers, fail_open, Features::default())
     }
 
     /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
@@ -136,23 +153,46 @@ impl Steering {
         plan: &ReflexPlan,
         kept: Option<&Arc<KeptMaps>>,
     ) -> Result<Self, SteerError> {
-        Self::load_with(path, false, workers, fail_open, Some((plan, kept)))
+        let reflexes = Some((plan, kept));
+        Self::load_with(path, workers, fail_open, Features { reflexes, ..Features::default() })
+    }
+
+    /// As [`Steering::load_for`], with programs that do more.
+    ///
+    /// # Errors
+    /// As [`Steering::load_for`]; [`SteerError::Program`] also if the kernel lacks something that a feature needs.
+    pub fn load_with(
+        path: Path,
+        workers: u32,
+        fail_open: Duration,
+        features: Features<'_>,
+    ) -> Result<Self, SteerError> {
+        Self::load_all(path, false, workers, fail_open, features)
     }
 
     /// As [`Steering::load`], but the programs return their verdict instead of acting on it: its number, and the
     /// claim's index shifted left by 8. Only for test runs; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, true, 1, Duration::ZERO, None)
+        Self::load_all(path, true, 1, Duration::ZERO, Features::default())
     }
 
-    fn load_with(
+    /// The same for the packet path with connections.
+    #[doc(hidden)]
+    pub fn load_connections_for_test_run(flows: &Arc<TcpFlows>) -> Result<Self, SteerError> {
+        let features = Features { connections: Some(flows), ..Features::default() };
+        Self::load_all(Path::Packet, true, 1, Duration::ZERO, features)
+    }
+
+    fn load_all(
         path: Path,
         test_run: bool,
         workers: u32,
         fail_open: Duration,
-        plan: Option<(&ReflexPlan, Option<&Arc<KeptMaps>>)>,
+        features: Features<'_>,
     ) -> Result<Self, SteerError> {
+        let plan = features.reflexes;
+        let flows = features.connections.filter(|_| matches!(path, Path::Packet));
         let bytes = match path {
             Path::Packet => PACKET,
             Path::Xdp => XDP,
@@ -165,46 +205,42 @@ impl Steering {
             loader.map_max_entries("direct", workers);
             loader.map_max_entries("slots", workers * DIRECT_SLOTS);
         }
-        let has_reflexes = u32::from(plan.is_some());
-        // The standard library's keys are random.
-        let [station_seed, handed_key] = [0; 2].map(|_| RandomState::new().build_hasher().finish());
-        let partial_checksums = u32::from(plan.is_some_and(|(plan, _)| plan.partial_checksums));
-        let tries_worker = u32::from(plan.is_some_and(|(plan, _)| plan.tries_worker));
-        let kept = plan.and_then(|(_, kept)| kept);
-        let kept_max = kept.map_or(0, |kept| kept.count);
-        let kept_seed = kept.map_or(0, |kept| kept.keys.seed());
-        if plan.is_some() {
-            loader.override_global("reflexes", &has_reflexes, true);
-            loader.override_global("tries_worker", &tries_worker, true);
-            loader.override_global("station_seed", &station_seed, true);
-            loader.override_global("partial_checksums", &partial_checksums, true);
-            loader.override_global("kept_max", &kept_max, true);
-            loader.override_global("kept_seed", &kept_seed, true);
-            if let Some(kept) = kept {
-                loader.override_global("kept_keys", kept.keys.words(), true);
-            }
-            loader.map_max_entries("peers", REFLEX_PEERS_MAX);
-            if matches!(path, Path::Xdp) {
-                loader.override_global("handed_key", &handed_key, true);
-            }
+        let globals = plan.map(|(plan, kept)| ReflexGlobals::of(plan, kept));
+        if let Some(globals) = &globals {
+            globals.apply(&mut loader, path);
         }
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
+        let connections = u32::from(flows.is_some());
+        loader.override_global("connections", &connections, true);
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
-        load_programs(&mut object, path, plan.is_some())?;
+        load_programs(&mut object, path, plan.is_some(), flows.is_some())?;
         let sockets = match path {
             Path::Packet => None,
             Path::Xdp => Some(typed(&mut object, "sockets")?),
         };
-        let maps = Maps::take(&mut object)?;
+        let maps = Maps::take(&mut object, flows.is_some())?;
+        let given = flows.map(|flows| flows.give(&mut object)).transpose()?;
         let reflexes = plan.map(|(plan, kept)| Reflexes::take(&mut object, plan, kept)).transpose()?;
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let (tc_links, xdp_links) = (Vec::new(), Vec::new());
         let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);
         let first_at = None;
-        Ok(Self { tc_links, tc_attach, first_at, ingress, xdp_links, object, maps, sockets, stuck, reflexes })
+        Ok(Self {
+            tc_links,
+            tc_attach,
+            first_at,
+            ingress,
+            xdp_links,
+            object,
+            maps,
+            sockets,
+            stuck,
+            reflexes,
+            _flows: given,
+        })
     }
 
     /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change means for
@@ -434,6 +470,49 @@ impl Steering {
     }
 }
 
+/// The constants of programs that reply by themselves.
+struct ReflexGlobals<'a> {
+    tries_worker: u32,
+    partial_checksums: u32,
+    station_seed: u64,
+    handed_key: u64,
+    kept_max: u32,
+    kept_seed: u64,
+    kept: Option<&'a Arc<KeptMaps>>,
+}
+
+impl<'a> ReflexGlobals<'a> {
+    fn of(plan: &ReflexPlan, kept: Option<&'a Arc<KeptMaps>>) -> Self {
+        // The standard library's keys are random.
+        let [station_seed, handed_key] = [0; 2].map(|_| RandomState::new().build_hasher().finish());
+        Self {
+            tries_worker: plan.tries_worker.into(),
+            partial_checksums: plan.partial_checksums.into(),
+            station_seed,
+            handed_key,
+            kept_max: kept.map_or(0, |kept| kept.count),
+            kept_seed: kept.map_or(0, |kept| kept.keys.seed()),
+            kept,
+        }
+    }
+
+    fn apply(&'a self, loader: &mut EbpfLoader<'a>, path: Path) {
+        loader.override_global("reflexes", &1_u32, true);
+        loader.override_global("tries_worker", &self.tries_worker, true);
+        loader.override_global("station_seed", &self.station_seed, true);
+        loader.override_global("partial_checksums", &self.partial_checksums, true);
+        loader.override_global("kept_max", &self.kept_max, true);
+        loader.override_global("kept_seed", &self.kept_seed, true);
+        if let Some(kept) = self.kept {
+            loader.override_global("kept_keys", kept.keys.words(), true);
+        }
+        loader.map_max_entries("peers", REFLEX_PEERS_MAX);
+        if matches!(path, Path::Xdp) {
+            loader.override_global("handed_key", &self.handed_key, true);
+        }
+    }
+}
+
 impl Drop for Steering {
     fn drop(&mut self) {
         self.detach();
@@ -447,14 +526,6 @@ pub(crate) fn xdp_links() -> Result<(), SteerError> {
     } else {
         Err(SteerError::XdpWithoutLink)
     }
-}
-
-pub(crate) fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, SteerError>
-where
-    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
-{
-    let program = object.program_mut(name).ok_or(SteerError::OtherPath(name))?;
-    program.try_into().map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
 /// Attaches the filter of a worker to its packet socket, and loads it first if necessary. The filter is called
@@ -480,16 +551,24 @@ pub(crate) fn attach_filter(
 }
 
 /// Loads the programs of a path.
-fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), SteerError> {
+fn load_programs(object: &mut Ebpf, path: Path, replies: bool, connections: bool) -> Result<(), SteerError> {
     match path {
         Path::Packet => {
             let filter = program::<SocketFilter>(object, FILTER)?;
             loaded(FILTER, || filter.load())?;
-            if replies {
-                let rest = program::<SocketFilter>(object, FILTER_REPLIES)?;
-                loaded(FILTER_REPLIES, || rest.load())?;
-                let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?));
-                go_on_in(object, "filter_goes_on", FILTER_REPLIES, fd)?;
+            for (at, name) in [(0, FILTER_REPLIES), (1, FILTER_TCP)] {
+                if [replies, connections][at] {
+                    let rest = program::<SocketFilter>(object, name)?;
+                    loaded(name, || rest.load())?;
+                    let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?));
+                    go_on_in(object, ("filter_goes_on", at as u32), name, fd)?;
+                }
+            }
+            if connections {
+                let opens = program::<SchedClassifier>(object, OPENS)?;
+                loaded(OPENS, || opens.load())?;
+                let fd = opens.fd().and_then(|fd| Ok(fd.try_clone()?));
+                go_on_in(object, ("ingress_opens", 0), OPENS, fd)?;
             }
         }
         Path::Xdp => {
@@ -503,7 +582,7 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
             loaded(name, || ingress.load())?;
         }
         let fd = program::<SchedClassifier>(object, INGRESS)?.fd().and_then(|fd| Ok(fd.try_clone()?));
-        go_on_in(object, "ingress_goes_on", INGRESS, fd)?;
+        go_on_in(object, ("ingress_goes_on", 0), INGRESS, fd)?;
     }
     Ok(())
 }
@@ -511,25 +590,14 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
 /// Puts a program where others find it for their tail call.
 fn go_on_in(
     object: &mut Ebpf,
-    found_in: &'static str,
+    (found_in, at): (&'static str, u32),
     name: &'static str,
     fd: Result<ProgramFd, ProgramError>,
 ) -> Result<(), SteerError> {
     let fd = fd.map_err(|error| SteerError::Program { name, error: Box::new(error) })?;
     let map = object.map_mut(found_in).ok_or(SteerError::Missing(found_in))?;
     let mut array = ProgramArray::try_from(map).map_err(wrote(found_in))?;
-    array.set(0, &fd, 0).map_err(wrote(found_in))
-}
-
-/// Loads a program, with signals blocked meanwhile.
-pub(crate) fn loaded(
-    name: &'static str,
-    load: impl FnOnce() -> Result<(), ProgramError>,
-) -> Result<(), SteerError> {
-    // A signal would interrupt the verifier (EAGAIN), and the load would begin again, with a log, which takes
-    // seconds.
-    let _held_back = HeldBack::new();
-    load().map_err(|error| SteerError::Program { name, error: Box::new(error) })
+    array.set(at, &fd, 0).map_err(wrote(found_in))
 }
 
 /// The error for a refused XDP program. It names the program that holds the interface, if that is the reason.

@@ -11,16 +11,19 @@
 //!   claim udp 7 [at ADDRESS] [vlan ID] [from PREFIX...]
 //!   claim ethertype 88b5 [vlan ID]
 //!   claim flow tcp 10.0.0.1:4000 10.0.0.2:7 [vlan ID]
+//!   claim connections 7 [at ADDRESS] [from PREFIX...]
 //!
 //! case NAME                       a frame, followed by:
 //!   under NAME                    its table
 //!   tag 8100 100                  a VLAN tag beside the frame: protocol, control
 //!   segments 4                    number of segments that were coalesced
+//!   known 10.0.0.1:4000 10.0.0.2:7 [declined]
+//!                                 a connection that a worker has: the peer, this host
 //!   not PROGRAM: REASON           a test run of this program can't decide it: xdp, filter
 //!   frame                         bytes in hexadecimal until the next keyword
 //!     0200 0000 0002              digits; white space means nothing
 //!     fill 00 1400                one byte, that many times
-//!   is claimed 0                  or `is pass REASON`; ends the case
+//!   is claimed 0                  or `is large 0`, `is opening 0`, `is pass REASON`; ends the case
 //! ```
 
 use std::collections::BTreeMap;
@@ -29,15 +32,16 @@ use std::str::{FromStr, SplitWhitespace};
 
 use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag};
 
-use crate::{Claim, ClaimKind, Context, PassReason, Table, Verdict};
+use crate::{Claim, ClaimKind, Context, Known, PassReason, Table, Verdict};
 
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("tables.txt", include_str!("../corpus/tables.txt")),
     ("ethernet.txt", include_str!("../corpus/ethernet.txt")),
     ("vlan.txt", include_str!("../corpus/vlan.txt")),
     ("ipv4.txt", include_str!("../corpus/ipv4.txt")),
     ("ipv6.txt", include_str!("../corpus/ipv6.txt")),
     ("transport.txt", include_str!("../corpus/transport.txt")),
+    ("connections.txt", include_str!("../corpus/connections.txt")),
     ("claims.txt", include_str!("../corpus/claims.txt")),
 ];
 
@@ -204,6 +208,7 @@ fn claim(mut words: SplitWhitespace<'_>) -> Result<Claim, String> {
                 (parsed(words.next())?, parsed(words.next())?);
             Claim::flow(FlowKey::new(protocol, source, destination))
         }
+        Some("connections") => Claim::connections(parsed(words.next())?),
         other => Claim::port(protocol(other)?, parsed(words.next())?),
     };
     while let Some(word) = words.next() {
@@ -233,6 +238,15 @@ fn case_line(
             case.context.tag = Some(Tag { protocol, control: parsed(words.next())? });
         }
         "segments" => case.context.segments = parsed(words.next())?,
+        "known" => {
+            let (peer, local): (SocketAddr, SocketAddr) = (parsed(words.next())?, parsed(words.next())?);
+            let declined = match words.next() {
+                None => false,
+                Some("declined") => true,
+                Some(other) => return Err(format!("no {other} connection")),
+            };
+            case.context.known = Some(Known { flow: FlowKey::new(Protocol::Tcp, peer, local), declined });
+        }
         "not" => {
             let (program, reason) =
                 line.trim_start_matches("not").split_once(':').ok_or("not PROGRAM: REASON")?;
@@ -264,6 +278,8 @@ fn case_line(
 fn verdict(mut words: SplitWhitespace<'_>) -> Result<Verdict, String> {
     match (words.next(), words.next()) {
         (Some("claimed"), index) => Ok(Verdict::Claimed(parsed(index)?)),
+        (Some("large"), index) => Ok(Verdict::ClaimedLarge(parsed(index)?)),
+        (Some("opening"), index) => Ok(Verdict::Opens(parsed(index)?)),
         (Some("pass"), Some(name)) => {
             let reason = PassReason::ALL.into_iter().find(|reason| reason.name() == name);
             Ok(Verdict::Pass(reason.ok_or_else(|| format!("no reason {name}"))?))

@@ -86,6 +86,9 @@ pub struct Claim {
     pub sources: Vec<Prefix>,
     /// Which requests the kernel's programs may answer; the verdict does not depend on it.
     pub reflex: Option<Reflex>,
+    /// Only for a port of TCP, untagged: workers have whole connections, from the SYN on. Without it, a claim on a port
+    /// is on SYNs alone.
+    pub connections: bool,
 }
 
 impl Claim {
@@ -93,6 +96,14 @@ impl Claim {
     #[must_use]
     pub const fn port(protocol: Protocol, port: u16) -> Self {
         Self::of(ClaimKind::Port { protocol, port, address: None })
+    }
+
+    /// A claim on connections to a port of TCP at every local address, untagged, from every source.
+    #[must_use]
+    pub const fn connections(port: u16) -> Self {
+        let mut claim = Self::port(Protocol::Tcp, port);
+        claim.connections = true;
+        claim
     }
 
     /// A claim on one connection, untagged.
@@ -110,7 +121,7 @@ impl Claim {
     /// A claim on untagged frames, from every source.
     #[must_use]
     pub const fn of(kind: ClaimKind) -> Self {
-        Self { kind, vlan: None, sources: Vec::new(), reflex: None }
+        Self { kind, vlan: None, sources: Vec::new(), reflex: None, connections: false }
     }
 
     /// Checks the claim on its own, without the other claims of a table.
@@ -249,6 +260,9 @@ pub enum TableError {
     /// An allow-list on a claim that has no IP source, or only one.
     #[error("source prefixes go with a port claim only")]
     SourcesMisplaced,
+    /// Connections of something else than an untagged port of TCP.
+    #[error("only a port of TCP has connections, and only frames without a VLAN tag are segments of one")]
+    ConnectionsMisplaced,
 }
 
 /// The claims of one interface. Valid by construction, and bounded by this module's limits.
@@ -352,6 +366,10 @@ fn check_claim(claim: &Claim) -> Result<(), TableError> {
     if let Some(vlan) = claim.vlan.filter(|vlan| !(1..=4094).contains(vlan)) {
         return Err(TableError::Vlan(vlan));
     }
+    let is_tcp_port = matches!(claim.kind, ClaimKind::Port { protocol: Protocol::Tcp, .. });
+    if claim.connections && (!is_tcp_port || claim.vlan.is_some()) {
+        return Err(TableError::ConnectionsMisplaced);
+    }
     if claim.sources.len() > SOURCES_MAX {
         return Err(TableError::TooManySources);
     }
@@ -409,6 +427,13 @@ mod tests {
         let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
         let claim = Claim { sources: vec![prefix], ..Claim::ethertype(0x88b5) };
         assert_eq!(table.add_claim(claim), Err(TableError::SourcesMisplaced));
+        for claim in [
+            Claim { vlan: Some(7), ..Claim::connections(7) },
+            Claim { connections: true, ..Claim::port(Protocol::Udp, 7) },
+            Claim { connections: true, ..Claim::ethertype(0x88b5) },
+        ] {
+            assert_eq!(table.add_claim(claim), Err(TableError::ConnectionsMisplaced));
+        }
         let claim = Claim { sources: vec![prefix; SOURCES_MAX + 1], ..Claim::port(Protocol::Udp, 7) };
         assert_eq!(table.add_claim(claim), Err(TableError::TooManySources));
         table.add_claim(Claim::port(Protocol::Udp, 7)).unwrap();

@@ -15,6 +15,17 @@ pub struct Context {
     /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. If only a segment
     /// size is known, a size above 0 means coalesced: pass 2.
     pub segments: u32,
+    /// A tuple in the kernel's map of connections.
+    pub known: Option<Known>,
+}
+
+/// A connection of TCP in the kernel's map: a worker has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// As in an arriving segment.
+    pub flow: FlowKey,
+    /// The worker has declined it: its segments are the kernel's.
+    pub declined: bool,
 }
 
 /// Where a frame goes.
@@ -22,6 +33,12 @@ pub struct Context {
 pub enum Verdict {
     /// To the fast path, by the claim of this index.
     Claimed(u16),
+    /// The same for a segment of a known connection that is too large for a slot, or coalesced. The kernel does not get
+    /// it in any case.
+    ClaimedLarge(u16),
+    /// A SYN, by a claim on [connections](crate::Claim::connections): a worker gets it if the kernel has no socket for
+    /// the tuple, and the worker has room. Otherwise it goes to the kernel.
+    Opens(u16),
     /// To the kernel.
     Pass(PassReason),
 }
@@ -56,11 +73,17 @@ pub enum PassReason {
     TcpNotOpening = 12,
     /// The sender is not on the claim's allow-list.
     SourceNotAllowed = 13,
+    /// A SYN with an option that authenticates the connection (RFC 2385, RFC 5925), which the kernel can.
+    TcpAuthenticated = 14,
+    /// A SYN with payload: its checksum covers more than the worker would get.
+    TcpSynData = 15,
+    /// A segment of a connection that a worker has declined.
+    TcpDeclined = 16,
 }
 
 impl PassReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Unclaimed,
         Self::NotForThisHost,
         Self::Multicast,
@@ -74,6 +97,9 @@ impl PassReason {
         Self::Coalesced,
         Self::TcpNotOpening,
         Self::SourceNotAllowed,
+        Self::TcpAuthenticated,
+        Self::TcpSynData,
+        Self::TcpDeclined,
     ];
 
     /// The stable name an operator sees.
@@ -93,19 +119,28 @@ impl PassReason {
             Self::Coalesced => "coalesced",
             Self::TcpNotOpening => "tcp_not_opening",
             Self::SourceNotAllowed => "source_not_allowed",
+            Self::TcpAuthenticated => "tcp_authenticated",
+            Self::TcpSynData => "tcp_syn_data",
+            Self::TcpDeclined => "tcp_declined",
         }
     }
 }
 
 impl Verdict {
     /// How many different numbers [`Verdict::number`] returns.
-    pub const NUMBERS: usize = PassReason::ALL.len() + 1;
+    pub const NUMBERS: usize = PassReason::ALL.len() + 3;
+    /// The number of [`Verdict::Opens`].
+    pub const OPENS: u8 = PassReason::ALL.len() as u8 + 1;
+    /// The number of [`Verdict::ClaimedLarge`].
+    pub const CLAIMED_LARGE: u8 = Self::OPENS + 1;
 
-    /// The index of this verdict's counter: 0 for claimed, else the reason's number.
+    /// The index of this verdict's counter: 0 for claimed, else the reason's number or one behind those.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
             Self::Claimed(_) => 0,
+            Self::ClaimedLarge(_) => Self::CLAIMED_LARGE,
+            Self::Opens(_) => Self::OPENS,
             Self::Pass(reason) => reason as u8,
         }
     }
@@ -115,6 +150,8 @@ impl Verdict {
     pub fn name_of(number: u8) -> Option<&'static str> {
         match number {
             0 => Some("claimed"),
+            Self::OPENS => Some("tcp_opening"),
+            Self::CLAIMED_LARGE => Some("claimed_large"),
             _ => PassReason::ALL.get(usize::from(number) - 1).map(|reason| reason.name()),
         }
     }
@@ -123,13 +160,10 @@ impl Verdict {
 /// Decides one frame; `frame` starts at its MAC header.
 #[must_use]
 pub fn verdict(frame: &[u8], context: &Context, table: &Table) -> Verdict {
-    match decide(frame, context, table) {
-        Ok(claim) => Verdict::Claimed(claim),
-        Err(reason) => Verdict::Pass(reason),
-    }
+    decide(frame, context, table).unwrap_or_else(Verdict::Pass)
 }
 
-fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<u16, PassReason> {
+fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<Verdict, PassReason> {
     let header: &[u8; eth::HEADER_LEN] = frame.first_chunk().ok_or(PassReason::Truncated)?;
     let mut ethertype = EtherType(be16(header, 12)?);
     let mut ip_at = eth::HEADER_LEN;
@@ -144,7 +178,8 @@ fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<u16, PassRea
         ethertype = inner;
         ip_at += eth::TAG_LEN;
     }
-    let frame = Frame { bytes: frame, tag, ip_at, coalesced: context.segments > 1 };
+    let coalesced = context.segments > 1;
+    let frame = Frame { bytes: frame, tag, ip_at, coalesced, known: context.known };
     let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
     if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {
         return Err(PassReason::VlanTag);
@@ -162,6 +197,7 @@ struct Frame<'a> {
     tag: Option<Tag>,
     ip_at: usize,
     coalesced: bool,
+    known: Option<Known>,
 }
 
 impl Frame<'_> {
@@ -196,10 +232,10 @@ impl Frame<'_> {
     }
 }
 
-fn other(frame: &Frame<'_>, ethertype: u16, table: &Table) -> Result<u16, PassReason> {
+fn other(frame: &Frame<'_>, ethertype: u16, table: &Table) -> Result<Verdict, PassReason> {
     let claim = frame.claim(table, ClaimKind::EtherType(ethertype)).ok_or_else(|| frame.unclaimed())?;
     frame.check_frame(table)?;
-    Ok(claim)
+    Ok(Verdict::Claimed(claim))
 }
 
 /// An IP packet that carries a transport with ports.
@@ -213,7 +249,7 @@ struct Packet {
     transport_len: Option<usize>,
 }
 
-fn ipv4(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
+fn ipv4(frame: &Frame<'_>, table: &Table) -> Result<Verdict, PassReason> {
     let header: &[u8; ipv4::HEADER_LEN] =
         frame.bytes.get(frame.ip_at..).and_then(<[u8]>::first_chunk).ok_or(PassReason::Truncated)?;
     if header[0] != 0x45 {
@@ -234,7 +270,7 @@ fn ipv4(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
     transport(frame, &packet, table)
 }
 
-fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
+fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<Verdict, PassReason> {
     let header: &[u8; ipv6::HEADER_LEN] =
         frame.bytes.get(frame.ip_at..).and_then(<[u8]>::first_chunk).ok_or(PassReason::Truncated)?;
     if header[0] >> 4 != 6 {
@@ -256,36 +292,99 @@ fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
     transport(frame, &packet, table)
 }
 
-fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<u16, PassReason> {
+fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<Verdict, PassReason> {
     let source_port = be16(frame.bytes, packet.transport_at)?;
     let port = be16(frame.bytes, packet.transport_at + 2)?;
     // The kernel's programs look this up in a bitmap. It is the only look-up that an unclaimed frame costs.
     if !table.claims().iter().any(|claim| claim.transport() == Some((packet.protocol, port))) {
         return Err(frame.unclaimed());
     }
-    frame.check_frame(table)?;
-    let opening = check_lengths(frame.bytes, packet)?;
+    let large = check_size(frame, packet, table)?;
+    // What a frame that is too large gets, if it belongs to no known connection.
+    let wrong = |reason: PassReason| large.unwrap_or(reason);
+    let opening = check_lengths(frame.bytes, packet).map_err(wrong)?;
     if !table.addresses().contains(&packet.destination) {
-        return Err(PassReason::NotOwnAddress);
+        return Err(wrong(PassReason::NotOwnAddress));
     }
     let flow = FlowKey {
         protocol: packet.protocol,
         source: (packet.source, source_port).into(),
         destination: (packet.destination, port).into(),
     };
-    if let Some(claim) = frame.claim(table, ClaimKind::Flow(flow)) {
-        return Ok(claim);
+    if let Some(claim) = frame.claim(table, ClaimKind::Flow(flow)).filter(|_| large.is_none()) {
+        return Ok(Verdict::Claimed(claim));
+    }
+    let at = |address| frame.claim(table, ClaimKind::Port { protocol: packet.protocol, port, address });
+    let found = at(Some(packet.destination)).or_else(|| at(None));
+    let claim_of = |index: u16| table.claims().get(usize::from(index));
+    let connections = found.and_then(claim_of).is_some_and(|claim| claim.connections);
+    if let (Some(claim), Some(known)) = (found.filter(|_| connections), frame.known)
+        && known.flow == flow
+    {
+        return match large {
+            _ if known.declined => Err(wrong(PassReason::TcpDeclined)),
+            Some(_) => Ok(Verdict::ClaimedLarge(claim)),
+            None => Ok(Verdict::Claimed(claim)),
+        };
+    }
+    if let Some(reason) = large {
+        return Err(reason);
     }
     if !opening {
         return Err(PassReason::TcpNotOpening);
     }
-    let at = |address| frame.claim(table, ClaimKind::Port { protocol: packet.protocol, port, address });
-    let claim = at(Some(packet.destination)).or_else(|| at(None)).ok_or_else(|| frame.unclaimed())?;
-    let sources = table.claims().get(usize::from(claim)).map_or(&[][..], |claim| &claim.sources);
+    let claim = found.ok_or_else(|| frame.unclaimed())?;
+    let sources = claim_of(claim).map_or(&[][..], |claim| &claim.sources);
     if !sources.is_empty() && !sources.iter().any(|prefix| prefix.contains(packet.source)) {
         return Err(PassReason::SourceNotAllowed);
     }
-    Ok(claim)
+    if !connections {
+        return Ok(Verdict::Claimed(claim));
+    }
+    check_syn(frame.bytes, packet)?;
+    Ok(Verdict::Opens(claim))
+}
+
+/// The checks that every claim makes. A frame that is too large, or coalesced, may still be a segment of a known
+/// connection: then the reason is returned as a value.
+fn check_size(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<Option<PassReason>, PassReason> {
+    let Err(reason) = frame.check_frame(table) else { return Ok(None) };
+    let is_size = matches!(reason, PassReason::Coalesced | PassReason::TooLong);
+    let is_for_host = frame.bytes.starts_with(&table.mac().0);
+    let has_connections = table.claims().iter().any(|claim| claim.connections);
+    if is_size && is_for_host && packet.protocol == Protocol::Tcp && has_connections {
+        return Ok(Some(reason));
+    }
+    Err(reason)
+}
+
+/// The kinds of options that end the list, fill it, and authenticate the segment: RFC 9293 section 3.2, RFC 2385,
+/// RFC 5925.
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_MD5: u8 = 19;
+const OPTION_AO: u8 = 29;
+
+/// Whether a worker may answer a SYN. Its lengths have been checked.
+fn check_syn(frame: &[u8], packet: &Packet) -> Result<(), PassReason> {
+    let [offset, _] = be16(frame, packet.transport_at + 12)?.to_be_bytes();
+    let header_len = usize::from(offset >> 4) * 4;
+    if packet.transport_len.is_some_and(|len| len > header_len) {
+        return Err(PassReason::TcpSynData);
+    }
+    let options = frame.get(packet.transport_at + tcp::HEADER_LEN..packet.transport_at + header_len);
+    let mut rest = options.unwrap_or_default();
+    while let [kind, after @ ..] = rest {
+        rest = match (*kind, after) {
+            (OPTION_END, _) => break,
+            (OPTION_NOP, _) => after,
+            (OPTION_MD5 | OPTION_AO, _) => return Err(PassReason::TcpAuthenticated),
+            // An invalid length is for the worker to judge.
+            (_, [len, ..]) if *len >= 2 => rest.get(usize::from(*len)..).unwrap_or_default(),
+            _ => break,
+        };
+    }
+    Ok(())
 }
 
 /// Checks the transport header's lengths against those of the packet and the frame. Returns whether the packet may

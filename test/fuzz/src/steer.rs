@@ -32,7 +32,7 @@ fn table() -> Table {
 /// What the kernel knows of a frame besides its bytes.
 fn context(hint: u8) -> Context {
     let tag = (hint & 1 != 0).then_some(Tag { protocol: EtherType::VLAN, control: seed::VLAN });
-    Context { tag, segments: u32::from(hint >> 1 & 3) }
+    Context { tag, segments: u32::from(hint >> 1 & 3), known: None }
 }
 
 /// Checks the invariants of every verdict.

@@ -1,10 +1,12 @@
 //! Sends the corpus over a real device: the programs as they run in production, and cases that test runs cannot
 //! express.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use twinpath_bpf::{Path, Steering, XdpMode};
+use twinpath_bpf::{Features, Path, Steering, TcpClaims, TcpFlows, XdpMode};
 use twinpath_claims::corpus::{self, Case};
+use twinpath_claims::{Known, Verdict};
 
 use crate::each_way;
 use crate::lab::{Lab, PacketSocket};
@@ -21,7 +23,9 @@ pub(crate) fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'st
         match moved[..] {
             [name] => return Ok(name),
             // A claimed frame also changes the counter of the tcx program.
-            ["claimed", "withheld_from_kernel"] => return Ok("claimed"),
+            [name @ "claimed", "withheld_from_kernel"] | ["withheld_from_kernel", name @ "tcp_too_large"] => {
+                return Ok(name);
+            }
             [] if Instant::now() < deadline => std::thread::yield_now(),
             [] => return Err("no counter moved".to_owned()),
             _ => return Err(format!("{moved:?} moved")),
@@ -30,7 +34,22 @@ pub(crate) fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'st
 }
 
 fn expected(case: &Case) -> &'static str {
-    twinpath_claims::Verdict::name_of(case.verdict.number()).unwrap()
+    match case.verdict {
+        // Nobody listens.
+        Verdict::Opens(_) => "tcp_syn_of_kernel",
+        Verdict::ClaimedLarge(_) => "tcp_too_large",
+        other => Verdict::name_of(other.number()).unwrap(),
+    }
+}
+
+/// Runs `inject` while a worker has the known connection of a case.
+fn with_known<T>(flows: &TcpClaims, case: &Case, inject: impl FnOnce() -> T) -> T {
+    let Some(Known { flow, declined }) = case.context.known else { return inject() };
+    let set = if declined { TcpClaims::decline } else { TcpClaims::insert };
+    set(flows, flow.destination, flow.source).unwrap();
+    let done = inject();
+    flows.release(flow.destination, flow.source).unwrap();
+    done
 }
 
 #[test]
@@ -38,18 +57,24 @@ fn the_packet_path_gives_the_verdicts_of_the_corpus() {
     each_way(false, |lab, how| {
         let injector = lab.injector();
         let corpus = corpus::all().unwrap();
-        let mut steering = Steering::load(Path::Packet).unwrap();
+        let flows = Arc::new(TcpFlows::load(1).unwrap());
+        let features = Features { connections: Some(&flows), ..Features::default() };
+        let mut steering =
+            Steering::load_with(Path::Packet, 1, twinpath_time::Duration::ZERO, features).unwrap();
+        let flows = flows.claims(0).unwrap();
+        flows.set_room(1);
         steering.attach_tc(lab.ifindex, how).unwrap();
         let socket =
             PacketSocket::receiver(lab.ifindex, |socket| steering.attach_socket_filter(0, socket).unwrap());
-        let (mut wrong, mut claimed, mut shown) = (Vec::new(), 0, 0);
+        let (mut wrong, mut claimed, mut large, mut shown) = (Vec::new(), 0, 0, 0);
         for (name, table) in &corpus.tables {
             steering.apply(table).unwrap();
             for case in corpus.cases.iter().filter(|case| case.table == *name && case.context.segments < 2) {
                 let Some(frame) = on_the_wire(case) else { continue };
                 shown += 1;
-                match counted(&steering, || injector.send(&frame)) {
+                match with_known(&flows, case, || counted(&steering, || injector.send(&frame))) {
                     Ok("claimed") if expected(case) == "claimed" => claimed += 1,
+                    Ok("tcp_too_large") if expected(case) == "tcp_too_large" => large += 1,
                     Ok(found) if found == expected(case) => {}
                     other => wrong.push(format!("{}: {other:?}, not {}", case.name, expected(case))),
                 }
@@ -60,7 +85,8 @@ fn the_packet_path_gives_the_verdicts_of_the_corpus() {
         assert_eq!(std::iter::from_fn(|| socket.take()).count(), claimed);
         let counters = steering.counters().unwrap();
         let of = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).unwrap().1;
-        assert_eq!((of("withheld_from_kernel"), of("note_of_other_frame")), (claimed as u64, 0));
+        assert_eq!((of("withheld_from_kernel"), of("note_of_other_frame")), (claimed as u64 + large, 0));
+        assert_eq!((large, flows.room()), (1, 1));
     });
 }
 

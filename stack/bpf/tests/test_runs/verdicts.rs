@@ -1,8 +1,13 @@
 //! Compares the kernel's programs with user space: on the corpus, and on thousands of frames corrupted from it.
 
-use twinpath_bpf::{Path, Steering};
+use std::sync::Arc;
+
+use aya::programs::SchedClassifier;
+use twinpath_bpf::{Path, Steering, TcpClaims, TcpFlows};
 use twinpath_claims::corpus::{self, Case};
-use twinpath_claims::{Context, PassReason, Table, Verdict, verdict};
+use twinpath_claims::{Context, Known, PassReason, Table, Verdict, verdict};
+use twinpath_wire::FlowKey;
+use twinpath_wire::Protocol::Tcp;
 
 use crate::common::{filter, ingress, run, xdp};
 use crate::frames::{least_for_skb, stay_on_one_cpu};
@@ -91,7 +96,7 @@ fn broken_frames_get_the_same_verdict_everywhere() {
             let case = &corpus.cases[random.usize(..corpus.cases.len())];
             let frame = broken(&mut random, case, table);
             let segments = if random.u8(..10) == 0 { random.u32(..4) } else { 0 };
-            let context = Context { tag: None, segments };
+            let context = Context { tag: None, segments, known: Some(known(&mut random)) };
             let expected = verdict(&frame, &context, table);
             claimed += usize::from(matches!(expected, Verdict::Claimed(_)));
             if frame.len() >= least_for_skb(&frame) {
@@ -99,7 +104,7 @@ fn broken_frames_get_the_same_verdict_everywhere() {
                 assert_eq!(found, expected, "filter, seed {SEED}, frame {number}: {frame:02x?}");
                 filtered += 1;
             }
-            let expected = verdict(&frame, &Context::default(), table);
+            let expected = verdict(&frame, &Context::default(), &without_connections(table));
             assert_eq!(
                 programs.xdp_verdict(&frame),
                 expected,
@@ -109,6 +114,26 @@ fn broken_frames_get_the_same_verdict_everywhere() {
     }
     assert!(filtered > FRAMES * 3 / 4, "only {filtered} frames could be shown to the filter");
     assert!(claimed > FRAMES / 50, "only {claimed} frames were claimed: the test looks at too little");
+}
+
+/// The connection of most cases.
+fn known(random: &mut fastrand::Rng) -> Known {
+    let ends =
+        if random.bool() { ["10.0.0.1:4000", "10.0.0.2:7"] } else { ["[fd00::1]:4000", "[fd00::2]:7"] };
+    let [peer, local] = ends.map(|end| end.parse().unwrap());
+    Known { flow: FlowKey::new(Tcp, peer, local), declined: random.u8(..4) == 0 }
+}
+
+/// The programs at XDP have no connections. Those claims are the last ones of a table, so the others keep their numbers.
+fn without_connections(table: &Table) -> Table {
+    let mut without = Table::new(table.mac(), table.frame_len_max()).unwrap();
+    for address in table.addresses() {
+        without.add_address(*address).unwrap();
+    }
+    for claim in table.claims().iter().take_while(|claim| !claim.connections) {
+        without.add_claim(claim.clone()).unwrap();
+    }
+    without
 }
 
 /// A frame of the corpus, corrupted in a few relevant places.
@@ -153,6 +178,7 @@ const TCX_DROP: u32 = 2;
 
 /// All three programs, loaded to return their verdict.
 struct Programs {
+    flows: TcpClaims,
     packet: Steering,
     xdp: Steering,
 }
@@ -160,8 +186,10 @@ struct Programs {
 impl Programs {
     fn load() -> Self {
         stay_on_one_cpu();
+        let flows = Arc::new(TcpFlows::load(1).unwrap());
         Self {
-            packet: Steering::load_for_test_run(Path::Packet).unwrap(),
+            flows: flows.claims(0).unwrap(),
+            packet: Steering::load_connections_for_test_run(&flows).unwrap(),
             xdp: Steering::load_for_test_run(Path::Xdp).unwrap(),
         }
     }
@@ -177,12 +205,27 @@ impl Programs {
 
     /// The filter's verdict; checks that the tcx program gives the same one for this frame.
     fn filter_verdict(&self, frame: &[u8], context: &Context) -> Verdict {
+        let Some(Known { flow, declined }) = context.known else { return self.decided(frame, context) };
+        let set = if declined { TcpClaims::decline } else { TcpClaims::insert };
+        set(&self.flows, flow.destination, flow.source).unwrap();
+        let verdict = self.decided(frame, context);
+        self.flows.release(flow.destination, flow.source).unwrap();
+        verdict
+    }
+
+    fn decided(&self, frame: &[u8], context: &Context) -> Verdict {
         let beside = beside(context);
         let verdict = verdict_of(run(filter(&self.packet), frame, Some(&beside), 1).return_value);
         let answer = run(ingress(&self.packet), frame, Some(&beside), 1).return_value;
         let expected = if matches!(verdict, Verdict::Claimed(_)) { TCX_DROP } else { TCX_NEXT };
         assert_eq!(answer, expected, "tcx after {verdict:?}");
-        verdict
+        if !matches!(verdict, Verdict::Opens(_)) {
+            return verdict;
+        }
+        // Another program looks at the options of a SYN, which the filter does not have.
+        let opens: &SchedClassifier = self.packet.program("twinpath_opens").unwrap().try_into().unwrap();
+        let number = run(opens, frame, Some(&beside), 1).return_value;
+        if number == u32::from(Verdict::OPENS) { verdict } else { verdict_of(number) }
     }
 }
 
@@ -194,8 +237,11 @@ fn beside(context: &Context) -> [u8; 184] {
 }
 
 fn verdict_of(returned: u32) -> Verdict {
-    match (returned & 0xff) as usize {
-        0 => Verdict::Claimed((returned >> 8) as u16),
-        number => Verdict::Pass(PassReason::ALL[number - 1]),
+    let claim = (returned >> 8) as u16;
+    match returned as u8 {
+        0 => Verdict::Claimed(claim),
+        Verdict::OPENS => Verdict::Opens(claim),
+        Verdict::CLAIMED_LARGE => Verdict::ClaimedLarge(claim),
+        number => Verdict::Pass(PassReason::ALL[usize::from(number) - 1]),
     }
 }

@@ -1,0 +1,48 @@
+/* Connections of TCP that workers have. The maps are made once for an instance, and put into each object that is loaded
+ * (src/tcp_flows.rs), so that connections outlive an attachment.
+ *
+ * A tuple is in the map from its first SYN until its worker releases it. While it is there, the kernel gets none of its
+ * segments: the programs claim or drop them, and what reaches the kernel by another way, such as reassembled fragments, is
+ * dropped by the filter of the listener (listener.c). Otherwise the kernel would answer with a reset. */
+#ifndef TWINPATH_CONNECTIONS_H
+#define TWINPATH_CONNECTIONS_H
+
+#include "maps.h"
+
+/* The worker has declined the connection: its segments are the kernel's. */
+enum { TCP_DECLINED = 1 };
+
+struct tcp_flow {
+	__u16 queue; /* of the worker that has the connection */
+	__u16 reserved;
+	__u32 flags;
+};
+
+struct tcp_flows_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_UINT(map_flags, BPF_F_NO_PREALLOC);
+	MAP_UINT(key_size, sizeof(struct flow_key));
+	MAP_UINT(value_size, sizeof(struct tcp_flow));
+	MAP_UINT(max_entries, 1);
+};
+
+/* By the tuple: `vlan` is 0. A host has a tuple once, on whichever interface its segments arrive. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, 1);
+	struct tcp_flows_inner *values[];
+} tcp_flows SECTION(".maps");
+
+/* Of the type that those in it have; not used. */
+struct tcp_flows_inner tcp_flows_like SECTION(".maps");
+
+INLINE void *all_tcp_flows(void)
+{
+	const __u32 zero = 0;
+
+	return map_lookup(&tcp_flows, &zero);
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* SYNs to a port at which workers have connections. The program at tc ingress asks the kernel whether it has a socket for the
+ * tuple, which a socket filter cannot. If it has none but a listener, and the worker has room for one more connection, the
+ * tuple becomes the worker's, and the worker gets the SYN by a ring of its own. In every other case the SYN is the kernel's,
+ * whose own limits and cookies then apply. So a flood of SYNs takes no memory here beyond that room. */
+#ifndef TWINPATH_OPENS_H
+#define TWINPATH_OPENS_H
+
+#include "connections.h"
+#include "head.h"
+
+/* The Ethernet header, a tag, the IPv6 header, and the longest TCP header. */
+enum { TCP_OPTIONS_MAX = 40, SYN_HEAD_MAX = ETH_LEN + TAG_LEN + IPV6_LEN + TCP_LEN + TCP_OPTIONS_MAX };
+/* RFC 2385, RFC 5925. */
+enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MD5 = 19, OPTION_AO = 29 };
+
+struct syn {
+	__u32 len; /* of the frame, from the MAC header to the last TCP option */
+	__u32 reserved;
+	__u8 bytes[120];
+};
+
+_Static_assert(SYN_HEAD_MAX <= sizeof(((struct syn *)0)->bytes), "a SYN with all its headers fits");
+
+struct syns_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_RINGBUF);
+	MAP_UINT(max_entries, 4096);
+};
+
+/* SYNs for the worker of each queue. */
+enum { SYN_QUEUES = 64 };
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, SYN_QUEUES);
+	struct syns_inner *values[];
+} tcp_syns SECTION(".maps");
+
+/* Of the type that those in it have; not used. */
+struct syns_inner tcp_syns_like SECTION(".maps");
+
+/* How many more connections the worker of a queue takes: written by the worker, and counted down here. It may be below 0 for a
+ * moment. A cache line for each. */
+struct tcp_room {
+	__u64 room;
+	__u64 reserved[7];
+};
+
+struct tcp_rooms_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(key_size, sizeof(__u32));
+	MAP_UINT(value_size, sizeof(struct tcp_room));
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, 1);
+	struct tcp_rooms_inner *values[];
+} tcp_rooms SECTION(".maps");
+
+/* Of the type that those in it have; not used. */
+struct tcp_rooms_inner tcp_rooms_like SECTION(".maps");
+
+/* What is read of a SYN. The verdict has checked its lengths. */
+struct opening {
+	struct flow_key key;
+	__u32 tcp_at;
+	__u32 header_len; /* of TCP, with options */
+	__u32 len;	  /* of TCP with payload, by the IP header */
+};
+
+INLINE void read_opening(struct opening *opening, const __u8 *head, const __u32 at, __u16 ethertype)
+{
+	const struct frame copied = { .bytes = head }, *frame = &copied;
+	const int is_ipv4 = ethertype == be16(IPV4);
+
+	opening->key.protocol = TCP;
+	if (is_ipv4) {
+		opening->key.family = 4;
+		copy_address(opening->key.source, frame, at + 12, 1);
+		copy_address(opening->key.destination, frame, at + 16, 1);
+		opening->tcp_at = at + IPV4_LEN;
+		opening->len = be16(AT16(frame, at + 2)) - IPV4_LEN;
+		opening->key.source_port = AT16(frame, at + IPV4_LEN);
+		opening->key.destination_port = AT16(frame, at + IPV4_LEN + 2);
+		opening->header_len = (head[at + IPV4_LEN + 12] >> 4) * 4;
+	} else {
+		opening->key.family = 6;
+		copy_address(opening->key.source, frame, at + 8, 4);
+		copy_address(opening->key.destination, frame, at + 24, 4);
+		opening->tcp_at = at + IPV6_LEN;
+		opening->len = be16(AT16(frame, at + 4));
+		opening->key.source_port = AT16(frame, at + IPV6_LEN);
+		opening->key.destination_port = AT16(frame, at + IPV6_LEN + 2);
+		opening->header_len = (head[at + IPV6_LEN + 12] >> 4) * 4;
+	}
+}
+
+/* Whether the peer wants to authenticate the connection, which the kernel can. Options that are not understood are the worker's
+ * to judge. */
+CALLED int is_authenticated(struct __sk_buff *skb, __u32 options_at, __u32 options_len)
+{
+	/* Zeros end the options. */
+	__u8 options[64] = {};
+	__u64 len = options_len;
+	__u32 at = 0;
+
+	if (!len)
+		return 0;
+	WITHIN(len, 1, TCP_OPTIONS_MAX);
+	if (load_at(skb, options_at, options, (__u32)len) != 0)
+		return 0;
+	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
+		__u8 kind, size;
+
+		if (at >= TCP_OPTIONS_MAX)
+			break;
+		kind = options[at & 63];
+		if (kind == OPTION_END)
+			break;
+		if (kind == OPTION_MD5 || kind == OPTION_AO)
+			return 1;
+		size = kind == OPTION_NOP ? 1 : options[(at + 1) & 63];
+		if (size == 0 || (size == 1 && kind != OPTION_NOP))
+			break;
+		at += size;
+	}
+	return 0;
+}
+
+/* Whether the kernel has nothing but a listener for the tuple. */
+CALLED int is_only_listened_to(struct __sk_buff *skb, const struct flow_key *key)
+{
+	struct bpf_sock *socket;
+	int listens;
+
+	if (key->family == 4) {
+		struct tuple_v4 tuple = {
+			.source = key->source[0],
+			.destination = key->destination[0],
+			.source_port = key->source_port,
+			.destination_port = key->destination_port,
+		};
+
+		socket = skc_lookup_tcp(skb, &tuple, sizeof(tuple), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		struct tuple_v6 tuple = {
+			.source_port = key->source_port,
+			.destination_port = key->destination_port,
+		};
+
+		__builtin_memcpy(tuple.source, key->source, sizeof(tuple.source));
+		__builtin_memcpy(tuple.destination, key->destination, sizeof(tuple.destination));
+		socket = skc_lookup_tcp(skb, &tuple, sizeof(tuple), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!socket)
+		return 0;
+	listens = socket->state == TCP_LISTEN;
+	sk_release(socket);
+	return listens;
+}
+
+/* Puts a SYN into the ring of its worker, which wakes the worker if it has read all others. Returns 0 if there is no room. */
+CALLED int put_syn(struct __sk_buff *skb, __u32 queue, __u32 frame_len)
+{
+	void *ring = map_lookup(&tcp_syns, &queue);
+	__u64 len = frame_len;
+	struct syn *syn;
+
+	if (!ring)
+		return 0;
+	syn = ringbuf_reserve(ring, sizeof(*syn), 0);
+	if (!syn)
+		return 0;
+	WITHIN(len, ETH_LEN, SYN_HEAD_MAX);
+	syn->len = (__u32)len;
+	syn->reserved = 0;
+	if (skb_load_bytes(skb, 0, syn->bytes, (__u32)len) != 0) {
+		ringbuf_discard(syn, 0);
+		return 0;
+	}
+	ringbuf_submit(syn, 0);
+	return 1;
+}
+
+INLINE struct tcp_room *room_of(__u32 queue)
+{
+	const __u32 zero = 0;
+	void *rooms = map_lookup(&tcp_rooms, &zero);
+
+	return rooms ? map_lookup(rooms, &queue) : 0;
+}
+
+/* Makes the tuple the worker's, and hands the SYN over. Returns the number under which the SYN is counted; only TCP_OPENING and
+ * TCP_SYN_TWICE mean that the kernel must not get it. */
+CALLED int hand_syn_over(struct __sk_buff *skb, const struct opening *opening, __u32 queue)
+{
+	struct tcp_flow flow = { .queue = (__u16)queue };
+	void *all = all_tcp_flows();
+	long failed;
+
+	if (!all)
+		return TCP_TABLE_FULL;
+	if (!may_hand_over(queue))
+		return WORKER_STUCK;
+	failed = map_update(all, &opening->key, &flow, BPF_NOEXIST);
+	if (failed) {
+		not_handed_over(queue);
+		return failed == -17 /* EEXIST */ ? TCP_SYN_TWICE : TCP_TABLE_FULL;
+	}
+	if (!put_syn(skb, queue, opening->tcp_at + opening->header_len)) {
+		map_delete(all, &opening->key);
+		not_handed_over(queue);
+		return TCP_SYNS_FULL;
+	}
+	return TCP_OPENING;
+}
+
+/* Takes one connection off the room of the worker. */
+CALLED int take_room(__u32 queue)
+{
+	struct tcp_room *room = room_of(queue);
+
+	if (!room || (long long)*(volatile __u64 *)&room->room <= 0)
+		return 0;
+	if ((long long)__sync_fetch_and_add(&room->room, -1) > 0)
+		return 1;
+	__sync_fetch_and_add(&room->room, 1);
+	return 0;
+}
+
+CALLED int give_room_back(__u32 queue)
+{
+	struct tcp_room *room = room_of(queue);
+
+	if (room)
+		__sync_fetch_and_add(&room->room, 1);
+	return 0;
+}
+
+/* The number under which a SYN is counted that the verdict has found to open a connection of the worker of this queue. */
+CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
+{
+	__u64 head[HEAD_WORDS] = {};
+	const struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT };
+	struct opening opening = {};
+	int number;
+
+	if (load_head(skb, head, skb->len) != 0)
+		return TRUNCATED;
+	if (is_tag(AT16(&frame, 12)))
+		read_opening(&opening, frame.bytes, ETH_LEN + TAG_LEN, AT16(&frame, 16));
+	else
+		read_opening(&opening, frame.bytes, ETH_LEN, AT16(&frame, 12));
+	/* Both would be cut off with the payload: the checksum covers it, and Fast Open is the kernel's. */
+	if (opening.len > opening.header_len)
+		return TCP_SYN_DATA;
+	if (is_authenticated(skb, opening.tcp_at + TCP_LEN, opening.header_len - TCP_LEN))
+		return TCP_AUTHENTICATED;
+	if (test_run)
+		return TCP_OPENING;
+	if (!is_only_listened_to(skb, &opening.key))
+		return TCP_SYN_OF_KERNEL;
+	if (!take_room(queue))
+		return TCP_NO_ROOM;
+	number = hand_syn_over(skb, &opening, queue);
+	if (number != TCP_OPENING)
+		give_room_back(queue);
+	return number;
+}
+
+#endif

@@ -1,0 +1,166 @@
+//! A worker's end of the connections of TCP that it has ([`TcpFlows`](crate::TcpFlows)).
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+
+use aya::maps::{HashMap, MapData, RingBuf};
+use twinpath_wire::Protocol;
+use twinpath_wire::flow_key::address_bytes;
+
+use crate::SteerError;
+use crate::layout::family;
+use crate::layouts::{FlowKeyBytes, TCP_DECLINED, TcpFlow, syn, tcp_room};
+use crate::mapped::Mapped;
+use crate::maps::{gone, wrote};
+
+/// What a worker needs to have connections: the SYNs that the programs have left to it, the room that it offers, and the
+/// tuples. A tuple becomes the worker's with its SYN, and stays so until the worker releases or declines it. Meanwhile the
+/// kernel gets none of its segments, and never answers one. All methods are called on the worker's thread; none blocks.
+pub struct TcpClaims {
+    queue: u16,
+    flows: RefCell<HashMap<MapData, FlowKeyBytes, TcpFlow>>,
+    syns: RingBuf<MapData>,
+    rooms: Arc<Mapped>,
+}
+
+impl std::fmt::Debug for TcpClaims {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpClaims")
+            .field("queue", &self.queue)
+            .field("room", &self.room())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TcpClaims {
+    pub(crate) const fn new(
+        queue: u16,
+        flows: HashMap<MapData, FlowKeyBytes, TcpFlow>,
+        syns: RingBuf<MapData>,
+        rooms: Arc<Mapped>,
+    ) -> Self {
+        Self { queue, flows: RefCell::new(flows), syns, rooms }
+    }
+
+    /// Readable while a SYN waits. To find out by reading, call [`Self::next_syns`], which costs two loads if there is none.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.syns.as_fd()
+    }
+
+    /// Calls `take` with each SYN that waits: a frame from the MAC header to the last TCP option, without payload or
+    /// padding. Its lengths are valid; its checksums were not verified, and a virtual device may have left that of TCP to
+    /// hardware. It has neither an MD5 nor an AO option.
+    pub fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
+        while let Some(record) = self.syns.next() {
+            // The programs write nothing else.
+            if let Some(frame) = frame_of(&record) {
+                take(frame);
+            }
+        }
+    }
+
+    /// How many more SYNs the programs will leave to this worker.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        // A program takes one off before it looks, and gives it back.
+        let room = self.word().map_or(0, |word| word.load(std::sync::atomic::Ordering::Relaxed));
+        u32::try_from(room as i64).unwrap_or(0)
+    }
+
+    /// The programs may leave this many SYNs to this worker from now on, beside those that wait; 0: the kernel gets all.
+    /// A program that runs at the same time may still take one more.
+    pub fn set_room(&self, room: u32) {
+        self.rooms.store(self.place(), room.into());
+    }
+
+    /// The connection is over, after TIME_WAIT: the next segment with its tuple is like any other.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]: what the kernel returns. It is no error if the tuple is not there.
+    pub fn release(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), SteerError> {
+        gone(self.flows.borrow_mut().remove(&key_of(local, remote)), "tcp_flows")
+    }
+
+    /// The worker does not serve this connection: the kernel gets its segments, the next SYN too, until it is
+    /// [released](Self::release). A SYN that is sent again would otherwise be left to the worker once more.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn decline(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), SteerError> {
+        self.set(local, remote, TCP_DECLINED)
+    }
+
+    /// A connection that the worker opens itself, before its first SYN leaves.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]: there is no room for it.
+    pub fn insert(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), SteerError> {
+        self.set(local, remote, 0)
+    }
+
+    fn set(&self, local: SocketAddr, remote: SocketAddr, flags: u32) -> Result<(), SteerError> {
+        let flow = TcpFlow { queue: self.queue, reserved: 0, flags };
+        self.flows.borrow_mut().insert(key_of(local, remote), flow, 0).map_err(wrote("tcp_flows"))
+    }
+
+    fn place(&self) -> usize {
+        usize::from(self.queue) * tcp_room::LEN / 8
+    }
+
+    fn word(&self) -> Option<&std::sync::atomic::AtomicU64> {
+        self.rooms.word(self.place())
+    }
+}
+
+/// The frame in a record of the ring.
+fn frame_of(record: &[u8]) -> Option<&[u8]> {
+    let len = u32::from_ne_bytes(*record.get(syn::LEN_AT..)?.first_chunk()?);
+    record.get(syn::BYTES_AT..)?.get(..len as usize)
+}
+
+/// The key in the map of tuples. An IPv4 address that is mapped into IPv6, as a socket for both has it, is an IPv4 one.
+fn key_of(local: SocketAddr, remote: SocketAddr) -> FlowKeyBytes {
+    let [source, destination] = [remote, local].map(|end| end.ip().to_canonical());
+    FlowKeyBytes {
+        family: family(destination),
+        protocol: Protocol::Tcp.number(),
+        vlan: 0,
+        source_port: remote.port().to_be_bytes(),
+        destination_port: local.port().to_be_bytes(),
+        source: address_bytes(source),
+        destination: address_bytes(destination),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_goes_to_the_thread_of_its_worker() {
+        const fn is_send<T: Send>() {}
+        is_send::<TcpClaims>();
+    }
+
+    #[test]
+    fn a_record_is_a_length_and_a_frame_of_that_length() {
+        let mut record = [7; 128];
+        for (len, found) in [(0, Some(0)), (54, Some(54)), (120, Some(120)), (121, None), (u32::MAX, None)] {
+            record[..4].copy_from_slice(&u32::to_ne_bytes(len));
+            assert_eq!(frame_of(&record).map(<[u8]>::len), found, "{len}");
+        }
+        assert_eq!(frame_of(&record[..3]), None);
+    }
+
+    #[test]
+    fn a_mapped_address_is_an_ipv4_one() {
+        let key = |local: &str, remote: &str| key_of(local.parse().unwrap(), remote.parse().unwrap());
+        let v4 = key("10.0.0.2:7", "10.0.0.1:4000");
+        assert_eq!(v4, key("[::ffff:10.0.0.2]:7", "[::ffff:10.0.0.1]:4000"));
+        assert_eq!((v4.family, v4.destination_port, &v4.source[..4]), (4, [0, 7], &[10, 0, 0, 1][..]));
+        assert_eq!(key("[fd00::2]:7", "[fd00::1]:4000").family, 6);
+    }
+}
