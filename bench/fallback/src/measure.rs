@@ -290,6 +290,7 @@ impl<'a> Bench<'a> {
             fail_open: Duration::ZERO,
             replies: None,
             super_frames: false,
+            connections: None,
         };
         let regions = [Arc::clone(self.pool.region())];
         let runtime = event_loop().map_err(FallbackError::Runtime)?;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, XdpMode};
+use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, TcpFlows, XdpMode};
 use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
 pub use twinpath_packet::SUPER_FRAME_CHUNKS;
@@ -155,6 +155,8 @@ pub struct Attachment {
     pending: Option<Words>,
     /// The replies that the programs send by themselves.
     pub(crate) replying: Replying,
+    /// Why workers have no connections of TCP.
+    no_connections: Option<String>,
 }
 
 /// Parameters of a path besides the target.
@@ -180,6 +182,9 @@ pub struct AttachPlan {
     /// Whether super-frames come and leave as they are, which connections need. Only the packet path knows them. Each
     /// worker's pool then needs [`SUPER_FRAME_CHUNKS`] frames more.
     pub super_frames: bool,
+    /// Connections of TCP that workers have, on the packet path; `None`: the kernel has all of them. On the other paths
+    /// the kernel has them in any case.
+    pub connections: Option<Arc<TcpFlows>>,
 }
 
 /// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
@@ -219,7 +224,11 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let loading = loading(Steered::Packet, regions.len() as u32, plan);
-        let (mut steering, pending, replying) = loading.load(plan.replies.as_ref())?;
+        let ((mut steering, pending, replying), mut no_connections) =
+            loading.load_most(plan.replies.as_ref())?;
+        if plan.connections.is_none() {
+            no_connections = Some("they are switched off".to_owned());
+        }
         let workers = regions.len();
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
@@ -254,7 +263,9 @@ impl Attachment {
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
+        let attachment =
+            Self { steering, target, path, tc, queues, sockets, waiting, pending, replying, no_connections };
+        Ok((attachment, placed))
     }
 
     async fn attach_xdp(
@@ -311,7 +322,10 @@ impl Attachment {
         }
         let waiting = sockets.len();
         let (path, queues) = (plan.path, plan.rx_queues);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
+        let no_connections = Some("workers have connections on the packet path only".to_owned());
+        let attachment =
+            Self { steering, target, path, tc, queues, sockets, waiting, pending, replying, no_connections };
+        Ok((attachment, placed))
     }
 
     /// A worker now serves this queue, so frames are steered to it from here on. Until then the kernel
@@ -383,6 +397,12 @@ impl Attachment {
         self.tc
     }
 
+    /// Why workers have no connections of TCP here, whatever claims say; `None` if they have.
+    #[must_use]
+    pub fn no_connections(&self) -> Option<&str> {
+        self.no_connections.as_deref()
+    }
+
     /// Queues served.
     #[must_use]
     pub const fn queues(&self) -> u32 {
@@ -427,9 +447,10 @@ impl Attachment {
 }
 
 /// The purpose for which the programs are loaded.
-const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading {
+const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading<'_> {
     let AttachPlan { fail_open, virtual_device, .. } = *plan;
-    Loading { path, workers, fail_open, virtual_device }
+    let connections = plan.connections.as_ref();
+    Loading { path, workers, fail_open, virtual_device, connections }
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.
@@ -508,5 +529,6 @@ pub fn describe(claim: &Claim) -> String {
     };
     let vlan = claim.vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
     let sources = if claim.sources.is_empty() { "" } else { ", from listed sources only" };
-    format!("{what}{vlan}{sources}")
+    let connections = if claim.connections { ", whole connections" } else { "" };
+    format!("{what}{vlan}{sources}{connections}")
 }

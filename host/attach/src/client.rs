@@ -166,6 +166,7 @@ impl Client {
             fail_open: Duration::ZERO,
             replies: None,
             super_frames: false,
+            connections: None,
         };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
         let regions = [std::sync::Arc::clone(pool.region())];

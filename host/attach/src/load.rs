@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering};
+use twinpath_bpf::{Features, KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering, TcpFlows};
 use twinpath_frame::Mapping;
 use twinpath_port::PortId;
 use twinpath_rings::pending::{self, Pending};
@@ -46,16 +46,31 @@ pub(crate) type Loaded = (Steering, Option<Words>, Replying);
 
 /// The purpose for which the programs are loaded.
 #[derive(Clone, Copy)]
-pub(crate) struct Loading {
+pub(crate) struct Loading<'a> {
     pub(crate) path: Path,
     pub(crate) workers: u32,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub(crate) fail_open: Duration,
     /// Frames may have partial checksums.
     pub(crate) virtual_device: bool,
+    /// Connections of TCP that workers have; `None`: they have none.
+    pub(crate) connections: Option<&'a Arc<TcpFlows>>,
 }
 
-impl Loading {
+impl Loading<'_> {
+    /// As [`Self::load`]. If the kernel accepts no programs with connections, loads them without, and returns why.
+    pub(crate) fn load_most(self, replies: Option<&Replies>) -> Result<(Loaded, Option<String>), SteerError> {
+        match self.load(replies) {
+            Err(why) if self.connections.is_some() => {
+                // Without the necessary privileges this fails with the reason.
+                let loaded = Self { connections: None, ..self }.load(replies)?;
+                tracing::warn!("the kernel serves all connections: it does not take the programs: {why}");
+                Ok((loaded, Some(format!("this kernel does not take the programs: {why}"))))
+            }
+            loaded => Ok((loaded?, None)),
+        }
+    }
+
     /// Loads the programs of a path, with replies if requested and accepted by the kernel.
     pub(crate) fn load(self, replies: Option<&Replies>) -> Result<Loaded, SteerError> {
         let Some(replies) = replies else {
@@ -83,7 +98,8 @@ impl Loading {
     fn replying(self, replies: &Replies, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
         let Replies { rate, tries_worker, .. } = *replies;
         let plan = ReflexPlan { partial_checksums: self.virtual_device, rate, tries_worker };
-        let steering = Steering::load_with_reflexes(self.path, self.workers, self.fail_open, &plan, kept);
+        let features = Features { reflexes: Some((&plan, kept)), connections: self.connections };
+        let steering = Steering::load_with(self.path, self.workers, self.fail_open, features);
         steering.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, self.fail_open))
     }
 
@@ -91,11 +107,13 @@ impl Loading {
     /// accepts that.
     fn plainly(self) -> Result<(Steering, Option<Words>), SteerError> {
         let Self { path, workers, fail_open, .. } = self;
-        let without = || Steering::load_for(path, workers, Duration::ZERO);
+        let features = Features { connections: self.connections, ..Features::default() };
+        let without = || Steering::load_with(path, workers, Duration::ZERO, features);
         if fail_open.is_zero() {
             return Ok((without()?, None));
         }
-        let failing_open = Steering::load_for(path, workers, fail_open).map_err(|error| error.to_string());
+        let failing_open = Steering::load_with(path, workers, fail_open, features);
+        let failing_open = failing_open.map_err(|error| error.to_string());
         let mapped = failing_open.and_then(|steering| with_words(steering, fail_open));
         let mapped = mapped.map(|(steering, words)| (steering, Some(words)));
         mapped.or_else(|why: String| {

@@ -371,6 +371,7 @@ impl Instance {
             fail_open: self.plan.fail_open,
             replies: self.reflexes.replies(&self.plan),
             super_frames: false,
+            connections: None,
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;

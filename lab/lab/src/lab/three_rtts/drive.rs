@@ -154,6 +154,7 @@ fn attach(
             fail_open: twinpath_time::Duration::ZERO,
             replies: None,
             super_frames: false,
+            connections: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let regions = [Arc::clone(region)];
