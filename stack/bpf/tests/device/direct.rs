@@ -17,7 +17,7 @@ use super::{PAYLOAD_AT, counter, each_way, fence, packet_path, table_of};
 
 const FLOWS: usize = 64;
 
-fn ring(steering: &Steering, queue: u32) -> DirectRing {
+pub(crate) fn ring(steering: &Steering, queue: u32) -> DirectRing {
     let [states, slots] = steering.direct().unwrap();
     let bytes = DIRECT_SLOTS as usize * SLOT_LEN;
     let slots = Mapping::of_fd(slots, bytes, u64::from(queue) * bytes as u64).unwrap();

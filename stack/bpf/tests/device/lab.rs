@@ -6,11 +6,15 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use twinpath_bpf::QUEUES_MAX;
+use twinpath_frame::Mapping;
+use twinpath_rings::pending::STRIDE;
 use twinpath_sys::{Namespace, packet_socket};
 use twinpath_test_rig::{ip_here, name_of, run_here};
 
@@ -193,4 +197,19 @@ pub(crate) fn wait_for(sockets: &[BorrowedFd<'_>]) {
     let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let ready = poll(&mut fds, Some(&DEADLINE)).unwrap();
     assert!(ready > 0, "nothing arrived in five seconds");
+}
+
+/// The word of the first queue that says since when a frame has waited for its worker.
+pub(crate) struct Word(Mapping);
+
+impl Word {
+    pub(crate) fn store(&self, value: u64) {
+        // SAFETY: the mapping begins with the word, aligned to a page; a 64-bit atomic takes any bits.
+        unsafe { self.0.base().cast::<AtomicU64>().as_ref() }.store(value, Ordering::SeqCst);
+    }
+}
+
+/// Maps it.
+pub(crate) fn first_word(words: BorrowedFd<'_>) -> Word {
+    Word(Mapping::of_fd(words, QUEUES_MAX as usize * STRIDE, 0).unwrap())
 }

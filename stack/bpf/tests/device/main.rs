@@ -3,6 +3,7 @@
 
 mod changes;
 mod clsact;
+mod connections;
 mod corpus;
 mod direct;
 mod exclusive;
@@ -11,6 +12,7 @@ mod lab;
 #[path = "../common/mirrors.rs"]
 mod mirrors;
 mod reflex;
+mod segments;
 mod xdp;
 
 use std::net::UdpSocket;

@@ -1,0 +1,517 @@
+//! Tests connections of TCP that a worker has, beside those that the kernel has on the same port. What must never be seen: a
+//! reset of the kernel for one of the worker's.
+
+use std::cell::Cell;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use twinpath_bpf::{Features, Path, Steering, TcAttach, TcpClaims, TcpFlows};
+use twinpath_claims::{Claim, Table};
+use twinpath_sys::socket_filter;
+use twinpath_test_rig::{ip_here, until, until_within};
+use twinpath_time::Duration;
+use twinpath_wire::Mac;
+
+use crate::direct::ring;
+use crate::lab::{Lab, NEAR, PacketSocket, first_word, wait_for};
+use crate::segments::{ACK, FIN, Made, PLAIN, PSH, RST, SYN, seen};
+use crate::{counter, each_way, fence};
+
+/// Less than the interface's MTU, so that a frame can be too long.
+const FRAME_LEN_MAX: u32 = 1514;
+
+const SYN_PLAIN: Made<'_> = Made { flags: SYN, ..PLAIN };
+const BOTH: [bool; 2] = [false, true];
+
+/// The way to peers that do not exist.
+fn add_peers() {
+    for peer in ["10.0.0.9", "fd00::9"] {
+        ip_here(&format!("neigh replace {peer} lladdr 02:00:00:00:00:01 dev {NEAR} nud permanent"));
+    }
+}
+
+/// A worker's side and the kernel's on port 7.
+struct Rig {
+    lab: Lab,
+    steering: Steering,
+    /// The worker's socket.
+    socket: PacketSocket,
+    flows: Arc<TcpFlows>,
+    worker: TcpClaims,
+    listener: TcpListener,
+    injector: PacketSocket,
+    /// All that arrives at the far end.
+    answers: PacketSocket,
+    sender: UdpSocket,
+    fences: Cell<u16>,
+}
+
+fn table() -> Table {
+    let mut table = Table::new(Mac([2, 0, 0, 0, 0, 2]), FRAME_LEN_MAX).unwrap();
+    for address in ["10.0.0.2", "fd00::2"] {
+        table.add_address(address.parse().unwrap()).unwrap();
+    }
+    table.add_claim(Claim::connections(7)).unwrap();
+    table
+}
+
+fn guarded_listener(flows: &TcpFlows) -> TcpListener {
+    let listener = TcpListener::bind("[::]:7").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    flows.guard(listener.as_fd()).unwrap();
+    listener
+}
+
+impl Rig {
+    fn new(lab: Lab, how: TcAttach) -> Self {
+        Self::of(lab, how, TcpFlows::load(2).unwrap(), Duration::ZERO)
+    }
+
+    fn of(lab: Lab, how: TcAttach, flows: TcpFlows, fail_open: Duration) -> Self {
+        add_peers();
+        let flows = Arc::new(flows);
+        let features = Features { connections: Some(&flows), ..Features::default() };
+        let mut steering = Steering::load_with(Path::Packet, 2, fail_open, features).unwrap();
+        steering.attach_tc(lab.ifindex, how).unwrap();
+        let filter = |socket: std::os::fd::BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
+        let socket = PacketSocket::receiver(lab.ifindex, filter);
+        steering.apply(&table()).unwrap();
+        Self {
+            worker: flows.claims(0).unwrap(),
+            listener: guarded_listener(&flows),
+            injector: lab.injector(),
+            answers: lab.far_listener(),
+            sender: lab.far_udp("10.0.0.1:4999"),
+            fences: Cell::new(100),
+            lab,
+            steering,
+            socket,
+            flows,
+        }
+    }
+
+    fn inject(&self, made: &Made<'_>) {
+        made.frames().iter().for_each(|frame| self.injector.send(frame));
+    }
+
+    /// The flags of the kernel's segments to this port, to everything that was injected before.
+    fn answers(&self, port: u16) -> Vec<u8> {
+        answers(&self.answers, &self.sender, self.fences.replace(self.fences.get() + 1), port)
+    }
+
+    /// What waits in the ring of SYNs.
+    fn syns(&mut self) -> Vec<Vec<u8>> {
+        let mut syns = Vec::new();
+        self.worker.next_syns(&mut |frame| syns.push(frame.to_vec()));
+        syns
+    }
+
+    /// The frames that the worker's socket has.
+    fn taken(&self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.socket.take()).collect()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        counter(&self.steering, name)
+    }
+
+    /// Makes the tuple of a segment the worker's.
+    fn own(&self, made: &Made<'_>) {
+        let (near, far) = made.ends();
+        self.worker.insert(near, far).unwrap();
+    }
+
+    fn waits(&self) -> bool {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(self.worker.fd(), PollFlags::IN)], Some(&none)).unwrap() > 0
+    }
+}
+
+/// The flags of segments to this port that have arrived at the far end before a datagram that the near end sends now, after it has
+/// received all that was sent before.
+fn answers(far: &PacketSocket, sender: &UdpSocket, fence_port: u16, port: u16) -> Vec<u8> {
+    let near = fence(sender, fence_port);
+    near.send_to(b"last", sender.local_addr().unwrap()).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let Some(frame) = far.take() else {
+            wait_for(&[far.as_fd()]);
+            continue;
+        };
+        if frame.get(23) == Some(&17) && frame[34..36] == fence_port.to_be_bytes() {
+            return found;
+        }
+        found.extend(seen(&frame).filter(|(to, _)| *to == port).map(|(_, flags)| flags));
+    }
+}
+
+#[test]
+fn a_syn_goes_to_its_worker_once_and_never_to_the_kernel() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.worker.set_room(3);
+        let options = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+        for (number, v6) in BOTH.into_iter().enumerate() {
+            let syn = Made { v6, options: &options, ..SYN_PLAIN };
+            assert!(!rig.waits());
+            rig.inject(&syn);
+            assert_eq!(rig.answers(4000), []);
+            assert!(rig.waits());
+            assert_eq!(rig.syns(), syn.frames());
+            assert!(!rig.waits());
+            assert_eq!((rig.worker.room(), rig.taken().len()), (2 - number as u32, 0));
+            // Sent again, it is a segment of a known connection, like those that follow.
+            rig.inject(&syn);
+            rig.inject(&Made { v6, sequence: 1001, payload: b"data", ..PLAIN });
+            rig.inject(&Made { v6, sequence: 1005, flags: ACK | FIN, ..PLAIN });
+            assert_eq!((rig.answers(4000), rig.syns().len(), rig.taken().len()), (vec![], 0, 3));
+        }
+        assert_eq!((rig.worker.room(), rig.count("tcp_opening"), rig.count("claimed")), (1, 2, 6));
+        assert!(rig.listener.accept().is_err());
+        // Once the worker has released it, the tuple is free, and a segment in the middle is the kernel's.
+        let (near, far) = PLAIN.ends();
+        rig.worker.release(near, far).unwrap();
+        rig.worker.release(near, far).unwrap();
+        rig.inject(&PLAIN);
+        assert_eq!(rig.answers(4000), [RST]);
+        rig.inject(&SYN_PLAIN);
+        assert_eq!((rig.answers(4000), rig.syns().len(), rig.worker.room()), (vec![], 1, 0));
+    });
+}
+
+#[test]
+fn unknown_segments_and_what_has_no_room_are_the_kernels() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        for v6 in BOTH {
+            rig.inject(&Made { v6, port: 4001, ..PLAIN });
+            assert_eq!(rig.answers(4001), [RST]);
+            // No room at first.
+            rig.inject(&Made { v6, port: 4002, ..SYN_PLAIN });
+            assert_eq!(rig.answers(4002), [SYN | ACK]);
+        }
+        assert_eq!((rig.count("tcp_no_room"), rig.count("tcp_not_opening"), rig.worker.room()), (2, 2, 0));
+        // The kernel has a request for this one, although there is room now.
+        rig.worker.set_room(5);
+        rig.inject(&Made { port: 4002, ..SYN_PLAIN });
+        assert_eq!((rig.answers(4002), rig.count("tcp_syn_of_kernel")), (vec![SYN | ACK], 1));
+        // What a worker cannot serve.
+        let md5 = [1, 1, 19, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        rig.inject(&Made { port: 4003, options: &md5, ..SYN_PLAIN });
+        rig.inject(&Made { port: 4004, payload: b"early", ..SYN_PLAIN });
+        assert_eq!(rig.answers(4004), [SYN | ACK]);
+        assert_eq!((rig.count("tcp_authenticated"), rig.count("tcp_syn_data")), (1, 1));
+        assert_eq!((rig.worker.room(), rig.syns().len()), (5, 0));
+        // Nobody listens any more: the peer is refused.
+        let (listener, port) = (rig.listener.try_clone().unwrap(), 4005);
+        drop(listener);
+        rig.listener = TcpListener::bind("[::]:8").unwrap();
+        rig.inject(&Made { port, ..SYN_PLAIN });
+        assert_eq!((rig.answers(port), rig.count("tcp_syn_of_kernel")), (vec![RST | ACK], 2));
+    });
+}
+
+#[test]
+fn a_connection_of_the_kernel_stays_the_kernels() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+        let (mut served, _) = rig.listener.accept().unwrap();
+        socket_filter::detach(&served).unwrap();
+        served.set_nonblocking(false).unwrap();
+        rig.worker.set_room(5);
+        let port = client.local_addr().unwrap().port();
+        client.write_all(b"request").unwrap();
+        let mut request = [0; 7];
+        served.read_exact(&mut request).unwrap();
+        assert_eq!(&request, b"request");
+        // A SYN for it as well: the kernel knows what to say.
+        rig.inject(&Made { host: 1, port, ..SYN_PLAIN });
+        assert!(rig.answers(port).iter().all(|flags| flags & RST == 0));
+        assert_eq!((rig.count("tcp_syn_of_kernel"), rig.syns().len(), rig.worker.room()), (1, 0, 5));
+        served.write_all(b"reply").unwrap();
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).unwrap();
+        // In TIME_WAIT, which this end has because it closes first, too.
+        drop(served);
+        assert_eq!(client.read(&mut reply).unwrap(), 0);
+        drop(client);
+        rig.answers(port);
+        rig.inject(&Made { host: 1, port, ..SYN_PLAIN });
+        rig.answers(port);
+        assert_eq!((rig.count("tcp_syn_of_kernel"), rig.syns().len(), rig.worker.room()), (2, 0, 5));
+    });
+}
+
+#[test]
+fn when_the_ring_of_syns_or_the_table_is_full_the_kernel_serves() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::of(lab, how, TcpFlows::load_for(2, 2_500).unwrap(), Duration::ZERO);
+        rig.worker.set_room(4_000);
+        let flood = |rig: &Rig, ports: std::ops::Range<u16>| {
+            for port in ports {
+                rig.inject(&Made { port, ..SYN_PLAIN });
+                if port % 64 == 0 {
+                    rig.answers(0);
+                }
+            }
+            rig.answers(0);
+        };
+        flood(&rig, 10_000..12_000);
+        let waiting = rig.syns();
+        let full = rig.count("tcp_syns_full");
+        assert!((1_800..2_000).contains(&waiting.len()), "{}", waiting.len());
+        assert_eq!(
+            (full as usize, rig.worker.room() as usize),
+            (2_000 - waiting.len(), 4_000 - waiting.len())
+        );
+        // The worker has made room in the ring, but there is none in the table.
+        flood(&rig, 12_000..13_000);
+        let more = rig.syns().len();
+        assert!(rig.count("tcp_table_full") > 0 && waiting.len() + more <= 2_500 + 64, "{more}");
+        assert_eq!(rig.worker.room() as usize, 4_000 - waiting.len() - more);
+        assert_eq!(rig.count("tcp_opening") as usize, waiting.len() + more);
+    });
+}
+
+#[test]
+fn a_declined_connection_is_the_kernels_until_it_is_released() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.worker.set_room(5);
+        rig.inject(&SYN_PLAIN);
+        assert_eq!((rig.answers(4000), rig.syns().len()), (vec![], 1));
+        let (near, far) = PLAIN.ends();
+        rig.worker.decline(near, far).unwrap();
+        rig.inject(&SYN_PLAIN);
+        assert_eq!((rig.answers(4000), rig.count("tcp_declined")), (vec![SYN | ACK], 1));
+        assert_eq!((rig.taken().len(), rig.syns().len()), (0, 0));
+        rig.worker.release(near, far).unwrap();
+        // The kernel has a request for it now.
+        rig.inject(&SYN_PLAIN);
+        assert_eq!((rig.answers(4000), rig.count("tcp_syn_of_kernel")), (vec![SYN | ACK], 1));
+    });
+}
+
+/// Segments that reach the listener, or would if the programs passed them.
+fn leaking(v6: bool) -> [Made<'static>; 3] {
+    const LONG: [u8; 2000] = [b'x'; 2000];
+    let ip_options: &[u8] = if v6 { &[6, 0, 1, 4, 0, 0, 0, 0] } else { &[1, 1, 1, 0] };
+    let data = Made { v6, flags: ACK | PSH, payload: b"a segment that is cut", ..PLAIN };
+    [Made { fragmented: true, ..data }, Made { ip_options, ..data }, Made { payload: &LONG, ..data }]
+}
+
+#[test]
+fn no_segment_of_a_workers_connection_is_answered_by_a_reset() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        for v6 in BOTH {
+            for made in leaking(v6) {
+                // Of an unknown connection, each is.
+                rig.inject(&Made { port: 4001, ..made });
+                assert_eq!(rig.answers(4001), [RST], "{v6}, {:?}, {}", made.ip_options, made.fragmented);
+                rig.own(&made);
+                rig.inject(&made);
+                assert_eq!(rig.answers(4000), [], "{} bytes", made.payload.len());
+            }
+        }
+        assert_eq!((rig.count("tcp_too_large"), rig.taken().len()), (2, 0));
+        // Without programs as well, and without claims.
+        rig.steering.apply(&crate::empty_table()).unwrap();
+        rig.inject(&PLAIN);
+        assert_eq!(rig.answers(4000), []);
+        rig.steering.detach();
+        for v6 in BOTH {
+            for made in leaking(v6).into_iter().chain([Made { v6, ..PLAIN }, Made { v6, ..SYN_PLAIN }]) {
+                rig.inject(&made);
+                assert_eq!(rig.answers(4000), []);
+            }
+        }
+        assert_eq!(rig.answers(4000), []);
+    });
+}
+
+/// What a sender's offload has coalesced, which the sender's kernel passes on whole.
+#[test]
+fn coalesced_segments_of_a_workers_connection_are_dropped_and_counted() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        // The client believes that the kernel serves it, until its tuple becomes the worker's.
+        let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+        let (near, far) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+        drop(rig.listener.accept().unwrap());
+        rig.listener = TcpListener::bind("[::]:8").unwrap();
+        rig.answers(0);
+        rig.worker.insert(near, far).unwrap();
+        client.set_nonblocking(true).unwrap();
+        assert!(client.write(&[1; 20_000]).unwrap() > 6_000);
+        until("the super-segment came", || rig.count("tcp_too_large") > 0);
+        assert!(rig.answers(far.port()).iter().all(|flags| flags & RST == 0));
+    });
+}
+
+#[test]
+fn an_accepted_socket_has_the_listeners_filter_until_it_is_removed() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.steering.detach();
+        let arrives = |removed: bool| {
+            let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+            let (mut served, _) = rig.listener.accept().unwrap();
+            if removed {
+                socket_filter::detach(&served).unwrap();
+                socket_filter::detach(&served).unwrap();
+            }
+            // A filter that is left drops what it would drop at the listener.
+            rig.worker.insert(client.peer_addr().unwrap(), client.local_addr().unwrap()).unwrap();
+            client.write_all(b"data").unwrap();
+            rig.answers(0);
+            served.set_nonblocking(true).unwrap();
+            served.read(&mut [0; 4]).is_ok_and(|len| len == 4)
+        };
+        assert_eq!([arrives(true), arrives(false)], [true, false]);
+    });
+}
+
+#[test]
+fn while_the_worker_is_stuck_the_kernel_gets_syns_and_nobody_the_known_tuples() {
+    each_way(true, |lab, how| {
+        let flows = TcpFlows::load(2).unwrap();
+        let mut rig = Rig::of(lab, how, flows, Duration::from_millis(1));
+        rig.worker.set_room(5);
+        rig.own(&PLAIN);
+        let word = first_word(rig.steering.pending().unwrap());
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 1));
+        // The worker has not looked for as long as the machine has been up.
+        word.store(1);
+        rig.inject(&PLAIN);
+        rig.inject(&Made { port: 4001, ..SYN_PLAIN });
+        assert_eq!((rig.answers(4001), rig.taken().len(), rig.syns().len()), (vec![SYN | ACK], 0, 0));
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.worker.room()), (vec![], 5));
+        assert_eq!((rig.count("tcp_stuck"), rig.count("worker_stuck")), (2, 1));
+        // It goes on.
+        word.store(0);
+        rig.inject(&PLAIN);
+        rig.inject(&Made { port: 4002, ..SYN_PLAIN });
+        assert_eq!((rig.answers(4002), rig.taken().len(), rig.syns().len()), (vec![], 1, 1));
+    });
+}
+
+#[test]
+fn a_segment_that_reaches_another_worker_goes_to_its_own_if_that_one_looks() {
+    each_way(true, |lab, how| {
+        let rig = Rig::new(lab, how);
+        let (near, far) = PLAIN.ends();
+        rig.flows.claims(1).unwrap().insert(near, far).unwrap();
+        let (mut own, mut other) = (ring(&rig.steering, 0), ring(&rig.steering, 1));
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 1), "this worker passes it on");
+        own.open();
+        other.open();
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 0));
+        assert_eq!((own.take(|_| ()).is_some(), other.take(|_| ()).is_some()), (false, true));
+    });
+}
+
+#[test]
+fn without_a_socket_the_program_at_tc_decides() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.socket = rig.lab.injector();
+        let mut ring = ring(&rig.steering, 0);
+        ring.open();
+        ring.set_without_socket(true);
+        rig.worker.set_room(1);
+        for made in [SYN_PLAIN, PLAIN, SYN_PLAIN, Made { payload: &[1; 2000], ..PLAIN }] {
+            rig.inject(&made);
+        }
+        rig.inject(&Made { port: 4001, ..SYN_PLAIN });
+        assert_eq!((rig.answers(4000), rig.syns().len()), (vec![], 1));
+        assert_eq!(std::iter::from_fn(|| ring.take(|_| ())).count(), 2);
+        assert_eq!((rig.count("tcp_no_room"), rig.count("tcp_too_large")), (1, 1));
+        // While the socket takes over, what is on its way is lost, not answered.
+        ring.close();
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.count("no_socket")), (vec![], 1));
+    });
+}
+
+/// Tells the test's own program to be the owner of connections.
+const OWNER: &str = "TWINPATH_TEST_OWNS_CONNECTIONS";
+
+/// Not a test by itself: the process that is killed. Its standard input is the listener, and it has one connection.
+#[test]
+fn owner_of_connections() {
+    if std::env::var_os(OWNER).is_none() {
+        return;
+    }
+    let flows = TcpFlows::load(1).unwrap();
+    flows.guard(std::io::stdin().as_fd()).unwrap();
+    let (near, far) = PLAIN.ends();
+    flows.claims(0).unwrap().insert(near, far).unwrap();
+    println!("owns");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Starts the owner, and returns when it has the connection.
+fn owner(listener: &TcpListener) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["connections::owner_of_connections", "--exact", "--nocapture"]).env(OWNER, "1");
+    let input = OwnedFd::from(listener.try_clone().unwrap());
+    command.stdin(Stdio::from(input)).stdout(Stdio::piped());
+    twinpath_sys::child::place(&mut command, twinpath_sys::child::Placement::default()).unwrap();
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(output.any(|line| line.unwrap().contains("owns")), "the owner has ended");
+    child
+}
+
+#[test]
+fn when_the_owner_is_killed_its_peers_get_their_reset_although_others_hold_the_listener() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let lab = Lab::new(true);
+    add_peers();
+    // This process is the stand-by.
+    let listener = TcpListener::bind("[::]:7").unwrap();
+    let mut owner = owner(&listener);
+    let (injector, far, sender) = (lab.injector(), lab.far_listener(), lab.far_udp("10.0.0.1:4999"));
+    let inject = |port, fence_port| {
+        Made { port, ..PLAIN }.frames().iter().for_each(|frame| injector.send(frame));
+        answers(&far, &sender, fence_port, port)
+    };
+    assert_eq!((inject(4000, 100), inject(4001, 101)), (vec![], vec![RST]));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let mut fence_port = 200;
+    until_within(std::time::Duration::from_secs(1), "the peer got its reset", || {
+        fence_port += 1;
+        inject(4000, fence_port) == [RST]
+    });
+    drop(listener);
+}
+
+/// Before Linux 6.8 a socket's filter may have no more by default (net.core.optmem_max).
+#[test]
+fn the_filter_is_as_small_as_the_kernel_wants_it() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let flows = Arc::new(TcpFlows::load(1).unwrap());
+    let features = Features { connections: Some(&flows), ..Features::default() };
+    let steering = Steering::load_with(Path::Packet, 1, Duration::from_millis(1), features).unwrap();
+    let program = steering.program("twinpath_filter").unwrap();
+    let filter: &aya::programs::SocketFilter = program.try_into().unwrap();
+    let size = filter.info().unwrap().size_translated().unwrap();
+    assert!(size < 20 << 10, "{size}");
+}
