@@ -448,9 +448,9 @@ impl Attachment {
 
 /// The purpose for which the programs are loaded.
 const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading<'_> {
-    let AttachPlan { fail_open, virtual_device, .. } = *plan;
+    let AttachPlan { fail_open, virtual_device, super_frames, .. } = *plan;
     let connections = plan.connections.as_ref();
-    Loading { path, workers, fail_open, virtual_device, connections }
+    Loading { path, workers, fail_open, virtual_device, connections, super_frames }
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.

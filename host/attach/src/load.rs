@@ -55,9 +55,11 @@ pub(crate) struct Loading<'a> {
     pub(crate) virtual_device: bool,
     /// Connections of TCP that workers have; `None`: they have none.
     pub(crate) connections: Option<&'a Arc<TcpFlows>>,
+    /// Their segments come as super-frames, too.
+    pub(crate) super_frames: bool,
 }
 
-impl Loading<'_> {
+impl<'a> Loading<'a> {
     /// As [`Self::load`]. If the kernel accepts no programs with connections, loads them without, and returns why.
     pub(crate) fn load_most(self, replies: Option<&Replies>) -> Result<(Loaded, Option<String>), SteerError> {
         match self.load(replies) {
@@ -98,16 +100,20 @@ impl Loading<'_> {
     fn replying(self, replies: &Replies, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
         let Replies { rate, tries_worker, .. } = *replies;
         let plan = ReflexPlan { partial_checksums: self.virtual_device, rate, tries_worker };
-        let features = Features { reflexes: Some((&plan, kept)), connections: self.connections };
+        let features = Features { reflexes: Some((&plan, kept)), ..self.features() };
         let steering = Steering::load_with(self.path, self.workers, self.fail_open, features);
         steering.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, self.fail_open))
+    }
+
+    const fn features(self) -> Features<'a> {
+        Features { reflexes: None, connections: self.connections, large: self.super_frames }
     }
 
     /// Loads the programs that steer, with the words in which they record stuck workers if the kernel
     /// accepts that.
     fn plainly(self) -> Result<(Steering, Option<Words>), SteerError> {
         let Self { path, workers, fail_open, .. } = self;
-        let features = Features { connections: self.connections, ..Features::default() };
+        let features = self.features();
         let without = || Steering::load_with(path, workers, Duration::ZERO, features);
         if fail_open.is_zero() {
             return Ok((without()?, None));

@@ -165,6 +165,9 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	return hand_over(skb, cpu, queue, frame.len);
 }
 
+/* Not 0 if workers' sockets take frames that are longer than a slot, or coalesced. Constant once loaded. */
+const volatile __u32 takes_large = 0;
+
 /* What the filter does with a segment that may be, or is, one of a worker's connection. Returns what the filter returns. */
 INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 queue, __u32 number, __u32 owner,
 			     __u32 len)
@@ -175,13 +178,13 @@ INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 q
 		cpu->note_opens = 1;
 		return 0;
 	}
-	if (number == CLAIMED_LARGE) {
+	if (number == CLAIMED_LARGE && !takes_large) {
 		cpu->counters[TCP_TOO_LARGE]++;
 		return 0;
 	}
 	/* The flow's hash has changed since the connection was opened. If the worker that has it is asleep, this one gets the
 	 * frame, and passes it on. */
-	if (owner != queue && may_hand_over(owner) && put(skb, owner, len)) {
+	if (owner != queue && number == CLAIMED && may_hand_over(owner) && put(skb, owner, len)) {
 		cpu->counters[CLAIMED]++;
 		return 0;
 	}
@@ -189,7 +192,11 @@ INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 q
 		cpu->counters[TCP_STUCK]++;
 		return 0;
 	}
-	cpu->counters[CLAIMED]++;
+	cpu->counters[number & (COUNTERS - 1)]++;
+	if (number == CLAIMED_LARGE) {
+		close_ring(queue);
+		return ~0U;
+	}
 	return put(skb, queue, len) ? 0 : ~0U;
 }
 

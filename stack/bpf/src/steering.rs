@@ -99,6 +99,9 @@ pub struct Features<'a> {
     /// Workers have connections of TCP, on the packet path. Otherwise, and on other paths, claims on
     /// [connections](twinpath_claims::Claim::connections) claim nothing.
     pub connections: Option<&'a Arc<TcpFlows>>,
+    /// The sockets of workers take segments of their connections that are longer than a slot, or coalesced, as they
+    /// are. Otherwise these are dropped and counted. Every worker must have a socket then.
+    pub large: bool,
 }
 
 /// The loaded programs and maps of one interface. Dropping it detaches everything, as [`Steering::detach`] does.
@@ -211,6 +214,10 @@ impl Steering {
         }
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
+        let takes_large = u32::from(features.large);
+        if matches!(path, Path::Packet) {
+            loader.override_global("takes_large", &takes_large, true);
+        }
         let connections = u32::from(flows.is_some());
         loader.override_global("connections", &connections, true);
         let test_run = u32::from(test_run);

@@ -68,13 +68,13 @@ fn guarded_listener(flows: &TcpFlows) -> TcpListener {
 
 impl Rig {
     fn new(lab: Lab, how: TcAttach) -> Self {
-        Self::of(lab, how, TcpFlows::load(2).unwrap(), Duration::ZERO)
+        Self::of(lab, how, TcpFlows::load(2).unwrap(), Duration::ZERO, false)
     }
 
-    fn of(lab: Lab, how: TcAttach, flows: TcpFlows, fail_open: Duration) -> Self {
+    fn of(lab: Lab, how: TcAttach, flows: TcpFlows, fail_open: Duration, large: bool) -> Self {
         add_peers();
         let flows = Arc::new(flows);
-        let features = Features { connections: Some(&flows), ..Features::default() };
+        let features = Features { connections: Some(&flows), large, ..Features::default() };
         let mut steering = Steering::load_with(Path::Packet, 2, fail_open, features).unwrap();
         steering.attach_tc(lab.ifindex, how).unwrap();
         let filter = |socket: std::os::fd::BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
@@ -250,7 +250,7 @@ fn a_connection_of_the_kernel_stays_the_kernels() {
 #[test]
 fn when_the_ring_of_syns_or_the_table_is_full_the_kernel_serves() {
     each_way(true, |lab, how| {
-        let mut rig = Rig::of(lab, how, TcpFlows::load_for(2, 2_500).unwrap(), Duration::ZERO);
+        let mut rig = Rig::of(lab, how, TcpFlows::load_for(2, 2_500).unwrap(), Duration::ZERO, false);
         rig.worker.set_room(4_000);
         let flood = |rig: &Rig, ports: std::ops::Range<u16>| {
             for port in ports {
@@ -355,6 +355,27 @@ fn coalesced_segments_of_a_workers_connection_are_dropped_and_counted() {
 }
 
 #[test]
+fn a_socket_that_takes_large_segments_gets_them_and_the_ring_is_closed_for_what_follows() {
+    each_way(true, |lab, how| {
+        let rig = Rig::of(lab, how, TcpFlows::load(2).unwrap(), Duration::ZERO, true);
+        let large = Made { flags: ACK | PSH, payload: &[b'x'; 2000], ..PLAIN };
+        rig.own(&PLAIN);
+        let mut ring = ring(&rig.steering, 0);
+        ring.open();
+        for made in [PLAIN, large, PLAIN, large] {
+            rig.inject(&made);
+        }
+        // Of an unknown connection, it is the kernel's.
+        rig.inject(&Made { port: 4001, ..large });
+        assert_eq!(rig.answers(4001), [RST]);
+        assert_eq!(std::iter::from_fn(|| ring.take(|_| ())).count(), 1);
+        let expected: Vec<_> = [large, PLAIN, large].iter().flat_map(Made::frames).collect();
+        assert!(rig.taken() == expected);
+        assert_eq!((rig.count("claimed_large"), rig.count("tcp_too_large")), (2, 0));
+    });
+}
+
+#[test]
 fn an_accepted_socket_has_the_listeners_filter_until_it_is_removed() {
     each_way(true, |lab, how| {
         let mut rig = Rig::new(lab, how);
@@ -381,7 +402,7 @@ fn an_accepted_socket_has_the_listeners_filter_until_it_is_removed() {
 fn while_the_worker_is_stuck_the_kernel_gets_syns_and_nobody_the_known_tuples() {
     each_way(true, |lab, how| {
         let flows = TcpFlows::load(2).unwrap();
-        let mut rig = Rig::of(lab, how, flows, Duration::from_millis(1));
+        let mut rig = Rig::of(lab, how, flows, Duration::from_millis(1), false);
         rig.worker.set_room(5);
         rig.own(&PLAIN);
         let word = first_word(rig.steering.pending().unwrap());
