@@ -164,8 +164,19 @@ pub(crate) struct TimeWait {
     pub(crate) ts_recent: Option<u32>,
     pub(crate) ts_offset: u32,
     pub(crate) scale: u8,
+    /// When something that counts was heard or said last, ms, modulo 2^32.
+    pub(crate) heard_ms: u32,
     pub(crate) until: Instant,
     pub(crate) acked_at: Instant,
+}
+
+/// A connection in TIME_WAIT makes room for one that this host opens after this time, ms: clocks of timestamps tick once
+/// a second at least (RFC 7323 section 5.4; Linux's `tcp_tw_reuse_delay`).
+const REUSE_AFTER_MS: u32 = 1000;
+
+/// The clock of [`TimeWait::heard_ms`].
+pub(crate) fn milliseconds(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
 }
 
 /// What a segment does to a record of TIME_WAIT.
@@ -182,6 +193,12 @@ pub(crate) enum InTimeWait {
 }
 
 impl TimeWait {
+    /// Whether this host may open the connection again: timestamps tell its segments from old ones, as both clocks have
+    /// moved (RFC 6191, for the end that opens). Without timestamps nothing does: the peer chooses its numbers anew.
+    pub(crate) fn may_be_opened(&self, now: Instant) -> bool {
+        self.ts_recent.is_some() && milliseconds(now).wrapping_sub(self.heard_ms) >= REUSE_AFTER_MS
+    }
+
     /// RFC 9293 section 3.10.7.4, RFC 1337, RFC 6191. `challenges_syns`: see [`Config::challenge_syns`].
     pub(crate) fn segment(&self, segment: &Segment<'_>, challenges_syns: bool) -> InTimeWait {
         let times = segment.options.timestamps.filter(|_| self.ts_recent.is_some());

@@ -66,7 +66,8 @@ pub enum Unknown {
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// There is one between the same ends.
+    /// There is one between the same ends, or one that ended so lately that its segments may still be on their way:
+    /// TIME_WAIT lasts for [`Config::time_wait_time`], or for a second if timestamps tell old segments from new ones.
     InUse,
     /// The table is full.
     Full,
@@ -354,12 +355,12 @@ impl Tcp {
         let mut iss = self.first_number(now, &tuple);
         match self.table.get(&tuple).copied() {
             Some(Entry::TimeWait(index)) => {
-                // RFC 6191: a newer clock tells old segments apart.
                 let Some((_, record)) = self.time_wait.get(index) else { return Err(ConnectError::InUse) };
-                if record.ts_recent.is_none() {
+                if !self.shared.config.timestamps || !record.may_be_opened(now) {
                     return Err(ConnectError::InUse);
                 }
-                iss = iss.max(record.snd_nxt + 65_536);
+                // Above all numbers of the one before, with its largest window.
+                iss = iss.max(record.snd_nxt + 65_537);
                 self.end_time_wait(index);
                 self.shared.counters.time_wait_reused += 1;
             }
@@ -664,7 +665,7 @@ impl Tcp {
         if connection.opened_by != OpenedBy::Detached && !connection.has_reset_to_send() {
             let waits = connection.goes_to_time_wait();
             let tuple = connection.tuple;
-            let record = waits.then(|| connection.time_wait(now + self.shared.config.time_wait_time));
+            let record = waits.then(|| connection.time_wait(now, self.shared.config.time_wait_time));
             connection.opened_by = OpenedBy::Detached;
             self.table.remove(&tuple);
             if let Some(record) = record {
@@ -729,7 +730,7 @@ impl Tcp {
             InTimeWait::Stay => {}
             InTimeWait::Acknowledge { restart } => {
                 if restart {
-                    record.until = again;
+                    (record.until, record.heard_ms) = (again, record::milliseconds(now));
                 }
                 if restart || !record.is_quiet(now, each) {
                     record.acked_at = now;

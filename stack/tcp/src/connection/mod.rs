@@ -25,7 +25,7 @@ use crate::handshake::OpenedBy;
 use crate::marks::Marks;
 use crate::prr::Prr;
 use crate::reassembly::Reassembly;
-use crate::record::TimeWait;
+use crate::record::{TimeWait, milliseconds};
 use crate::rtt::Rtt;
 use crate::segment::Tuple;
 use crate::seq::Seq;
@@ -463,7 +463,7 @@ impl Connection {
     }
 
     /// The record that takes over when both have sent FIN.
-    pub(crate) fn time_wait(&self, until: Instant) -> TimeWait {
+    pub(crate) fn time_wait(&self, now: Instant, time: Duration) -> TimeWait {
         TimeWait {
             snd_nxt: self.snd_nxt,
             rcv_nxt: self.rcv_nxt,
@@ -471,7 +471,8 @@ impl Connection {
             ts_recent: self.is(flag::TIMESTAMPS).then_some(self.ts_recent),
             ts_offset: self.ts_offset,
             scale: self.rcv_scale,
-            until,
+            heard_ms: milliseconds(now),
+            until: now + time,
             acked_at: Instant::ZERO,
         }
     }

@@ -46,6 +46,86 @@ fn first_numbers_follow_a_clock_that_ticks_each_64_ns() {
     assert_eq!([1, 2].map(|index| numbers[index].wrapping_sub(numbers[index - 1])), [100, 100]);
 }
 
+/// This end has closed a connection of its own first: it is in TIME_WAIT. Returns the number behind its FIN.
+fn waiting(syn_options: &[u8]) -> (Rig, u32) {
+    let (mut rig, syn) = connecting();
+    let stamped = syn_options.len() > SACK.len();
+    let echo = |rig: &Rig| if stamped { stamps(7, rig.tcp.clock_offset(&rig.tuple)) } else { Vec::new() };
+    assert!(syn.stamps().is_some());
+    rig.say_with(0, 1, SYN_ACK, WINDOW, syn_options, &[]);
+    assert_eq!(rig.state(), TcpState::Established);
+    assert!(rig.end()[0].has(Flags::FIN));
+    let options = echo(&rig);
+    let said = rig.say_with(1, 2, Flags::FIN | Flags::ACK, WINDOW, &options, &[]);
+    assert!(said[0].is_ack(2), "{said:?}");
+    rig.close();
+    assert_eq!(rig.tcp.count(), (0, 0, 1));
+    let next = rig.iss.wrapping_add(2);
+    (rig, next)
+}
+
+fn connect(rig: &mut Rig) -> Result<ConnectionId, ConnectError> {
+    rig.tcp.connect(rig.now, SERVER.into(), PEER.into(), Options::default())
+}
+
+/// MSS 1000, SACK, and a timestamp.
+fn stamped() -> Vec<u8> {
+    Offer { mss: 1000, sack: true, stamp: Some(7), scale: None }.bytes()
+}
+
+#[test]
+fn our_own_time_wait_makes_room_once_both_clocks_have_moved_for_numbers_above_all_before() {
+    let (mut rig, next) = waiting(&stamped());
+    assert_eq!(connect(&mut rig), Err(ConnectError::InUse));
+    rig.pass(milliseconds(999));
+    assert_eq!(connect(&mut rig), Err(ConnectError::InUse));
+    rig.pass(milliseconds(1));
+    assert!(connect(&mut rig).is_ok());
+    assert_eq!((rig.tcp.count(), rig.counters().time_wait_reused), ((1, 0, 0), 1));
+    let above = Seq(next) + 65_537;
+    assert!(!Seq(rig.output()[0].seq.wrapping_add(rig.iss)).before(above));
+}
+
+#[test]
+fn a_fin_that_comes_again_keeps_our_own_time_wait_closed_for_another_second() {
+    let (mut rig, _) = waiting(&stamped());
+    rig.pass(milliseconds(900));
+    let options = stamps(8, rig.tcp.clock_offset(&rig.tuple));
+    assert_eq!(rig.say_with(1, 2, Flags::FIN | Flags::ACK, WINDOW, &options, &[]).len(), 1);
+    rig.pass(milliseconds(999));
+    assert_eq!(connect(&mut rig), Err(ConnectError::InUse));
+    rig.pass(milliseconds(1));
+    assert!(connect(&mut rig).is_ok());
+}
+
+#[test]
+fn without_timestamps_our_own_time_wait_lasts_to_its_end() {
+    let (mut rig, _) = waiting(&SACK);
+    rig.pass(milliseconds(59_990));
+    assert_eq!(connect(&mut rig), Err(ConnectError::InUse));
+    rig.pass(milliseconds(20));
+    assert_eq!(rig.tcp.count(), (0, 0, 0));
+    assert!(connect(&mut rig).is_ok());
+    // Nor if timestamps were taken back in between.
+    let (mut rig, _) = waiting(&stamped());
+    rig.tcp.set_config(Config { timestamps: false, ..Config::default() });
+    rig.pass(milliseconds(2000));
+    assert_eq!(connect(&mut rig), Err(ConnectError::InUse));
+}
+
+#[test]
+fn data_on_the_syn_for_a_listener_is_taken_when_it_comes_again() {
+    let mut rig = Rig::listening(Config::default());
+    let said = rig.say_with(0, 0, Flags::SYN, WINDOW, &SACK, b"abc");
+    rig.iss = said[0].seq;
+    // Nothing is kept for a peer that may not exist, and nothing but its SYN is acknowledged.
+    assert!(said.len() == 1 && said[0].flags == SYN_ACK && said[0].ack == 1, "{said:?}");
+    assert_eq!(rig.tcp.memory(), 0);
+    rig.say_with(1, 1, Flags::ACK | Flags::PSH, WINDOW, &[], b"abc");
+    rig.id = rig.tcp.accept(ListenerId(0));
+    assert_eq!(rig.stream().received(), b"abc");
+}
+
 #[test]
 fn a_reset_refuses_the_connection_only_if_it_acknowledges_the_syn() {
     let (mut rig, _) = connecting();
