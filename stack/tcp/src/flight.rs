@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use twinpath_time::Instant;
 
 pub(crate) use self::late::Overdue;
+use self::late::Search;
 use crate::seq::Seq;
 
 /// Bits of [`Sent::flags`].
@@ -113,17 +114,6 @@ impl Delivered {
     }
 }
 
-/// Where searches begin: indices of records.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hints {
-    /// No record before this one needs to be retransmitted.
-    lost: u32,
-    /// No record before this one is a first transmission that waits.
-    settled: u32,
-    /// All before this one were sent before the newest delivered segment, or sent again.
-    newer: u32,
-}
-
 /// The records, in the order of sequence numbers, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
@@ -133,16 +123,10 @@ pub(crate) struct Flight {
     pub(crate) sacked: u32,
     pub(crate) lost: u32,
     pub(crate) retransmitted: u32,
-    /// Of those that are lost, segments that were sent again since.
-    lost_again: u32,
     /// The number behind the highest selectively acknowledged byte; it has a meaning if `sacked` > 0.
     pub(crate) highest_sacked: Seq,
-    hints: Hints,
-    /// What was sent again, in this order. What holds nothing any more is left in it for a while.
-    again: VecDeque<late::Again>,
-    /// Records that were looked at.
-    #[cfg(test)]
-    pub(crate) looks: u64,
+    /// Apart, and only while something is sacked or lost.
+    search: Option<Box<Search>>,
 }
 
 /// Free lists of records that are kept.
@@ -164,7 +148,7 @@ impl Flight {
 
     /// Bytes of memory that it holds.
     pub(crate) fn memory(&self) -> usize {
-        self.records.capacity() * size_of::<Sent>() + self.again.capacity() * size_of::<late::Again>()
+        self.records.capacity() * size_of::<Sent>() + self.search.as_ref().map_or(0, |search| search.memory())
     }
 
     #[inline]
@@ -183,7 +167,7 @@ impl Flight {
     pub(crate) fn remove_only(&mut self) {
         self.records.clear();
         self.out = 0;
-        self.hints = Hints::default();
+        self.search = None;
     }
 
     pub(crate) fn last(&self) -> Option<&Sent> {
@@ -211,10 +195,7 @@ impl Flight {
     #[inline]
     pub(crate) fn release(&mut self, spare: &mut Vec<VecDeque<Sent>>) {
         debug_assert!(self.records.is_empty());
-        self.hints = Hints::default();
-        if self.again.capacity() > 0 {
-            self.again = VecDeque::new();
-        }
+        self.search = None;
         if spare.len() < SPARE_MAX && (1..=SPARE_CAPACITY_MAX).contains(&self.records.capacity()) {
             spare.push(core::mem::take(&mut self.records));
         } else {
@@ -236,9 +217,9 @@ impl Flight {
             }
             let record = *first;
             self.records.pop_front();
-            self.hints.lost = self.hints.lost.saturating_sub(1);
-            self.hints.settled = self.hints.settled.saturating_sub(1);
-            self.hints.newer = self.hints.newer.saturating_sub(1);
+            if let Some(search) = self.search.as_deref_mut() {
+                search.first_is_gone();
+            }
             self.out -= record.count;
             self.forget(&record);
             delivered.acked += record.count;
@@ -256,8 +237,8 @@ impl Flight {
             }
             delivered.saw(&record, &mut visit);
         }
-        if !self.again.is_empty() {
-            self.forget_again(una);
+        if let Some(search) = self.search.as_deref_mut() {
+            search.forget(una);
         }
         delivered
     }
@@ -273,7 +254,7 @@ impl Flight {
         if record.has(flag::RETRANSMITTED) {
             self.retransmitted -= record.count;
         }
-        self.lost_again -= record.resent();
+        self.count_resent(record.resent(), 0);
     }
 
     /// Cuts the first record at `una`. Only whole segments count as delivered.
@@ -344,7 +325,7 @@ impl Flight {
         if before.has(flag::RETRANSMITTED) {
             self.retransmitted -= before.count;
         }
-        self.lost_again -= before.resent();
+        self.count_resent(before.resent(), 0);
         if !before.has(flag::EVER_RETRANSMITTED) {
             if self.sacked > 0 && before.start.before(self.highest_sacked) {
                 let lowest = delivered.reordered.map_or(before.start, |seq| seq.min(before.start));
@@ -383,7 +364,7 @@ impl Flight {
         self.sacked += if rest.has(flag::SACKED) { alone } else { 0 };
         self.lost += if rest.has(flag::LOST) { alone } else { 0 };
         self.retransmitted += if rest.has(flag::RETRANSMITTED) { alone } else { 0 };
-        self.lost_again += if rest.resent() > 0 { alone } else { 0 };
+        self.count_resent(0, if rest.resent() > 0 { alone } else { 0 });
         self.records.insert(index + 1, rest);
         true
     }
@@ -394,8 +375,7 @@ impl Flight {
         if record.has(flag::SACKED) {
             return;
         }
-        let count = record.count;
-        self.lost_again -= record.resent();
+        let (count, resent) = (record.count, record.resent());
         if record.has(flag::RETRANSMITTED) {
             record.flags &= !flag::RETRANSMITTED;
             self.retransmitted -= count;
@@ -404,7 +384,10 @@ impl Flight {
             record.flags |= flag::LOST;
             self.lost += count;
         }
-        self.hints.lost = self.hints.lost.min(index as u32);
+        self.count_resent(resent, 0);
+        if let Some(search) = self.search.as_deref_mut() {
+            search.hints.lost = search.hints.lost.min(index as u32);
+        }
     }
 
     /// Takes all for lost that is not acknowledged selectively. With `forget`, that is forgotten, as the peer may have
@@ -423,10 +406,9 @@ impl Flight {
             self.sacked = 0;
             self.records.iter_mut().for_each(|record| record.sacked_from = 0);
         }
-        self.again.clear();
-        self.hints.settled = self.records.len() as u32;
-        (self.lost, self.retransmitted, self.lost_again) = (self.out - self.sacked, 0, 0);
-        self.hints.lost = 0;
+        (self.lost, self.retransmitted) = (self.out - self.sacked, 0);
+        let settled = self.records.len() as u32;
+        self.search().all_is_lost(settled);
     }
 
     /// Nothing is taken for lost any more.
@@ -434,16 +416,16 @@ impl Flight {
         for record in &mut self.records {
             record.flags &= !flag::LOST;
         }
-        (self.lost, self.lost_again) = (0, 0);
+        self.lost = 0;
         self.sort_again();
     }
 
     /// The first record from `hint` on that is lost and not retransmitted.
     pub(crate) fn next_lost(&mut self) -> Option<usize> {
-        if self.lost == self.lost_again {
+        if self.lost == self.search.as_ref().map_or(0, |search| search.resent) {
             return None;
         }
-        let from = self.hints.lost as usize;
+        let from = self.hints().lost as usize;
         let mut looks = 0;
         let found = self.records.range(from.min(self.records.len())..).position(|record| {
             looks += 1;
@@ -452,11 +434,11 @@ impl Flight {
         (0..looks).for_each(|_| self.look());
         match found {
             Some(distance) => {
-                self.hints.lost = (from + distance) as u32;
+                self.search().hints.lost = (from + distance) as u32;
                 Some(from + distance)
             }
             None => {
-                self.hints.lost = self.records.len() as u32;
+                self.search().hints.lost = self.records.len() as u32;
                 None
             }
         }
@@ -468,16 +450,17 @@ impl Flight {
         if !record.has(flag::RETRANSMITTED) {
             self.retransmitted += record.count;
         }
-        self.lost_again -= record.resent();
+        let before = record.resent();
         record.flags |= flag::RETRANSMITTED | flag::EVER_RETRANSMITTED;
-        self.lost_again += record.resent();
         record.at = now;
+        let after = record.resent();
+        self.count_resent(before, after);
         self.queue_again(index);
     }
 
     /// Segments of a smaller size from now on: records are counted and cut by it.
     pub(crate) fn resize(&mut self, unit: u16) {
-        let (mut out, mut sacked, mut lost, mut retransmitted, mut lost_again) = (0, 0, 0, 0, 0);
+        let (mut out, mut sacked, mut lost, mut retransmitted, mut resent) = (0, 0, 0, 0, 0);
         for record in &mut self.records {
             if record.unit > unit {
                 record.unit = unit;
@@ -487,10 +470,11 @@ impl Flight {
             sacked += if record.has(flag::SACKED) { record.count } else { 0 };
             lost += if record.has(flag::LOST) { record.count } else { 0 };
             retransmitted += if record.has(flag::RETRANSMITTED) { record.count } else { 0 };
-            lost_again += record.resent();
+            resent += record.resent();
         }
         (self.out, self.sacked, self.lost, self.retransmitted) = (out, sacked, lost, retransmitted);
-        self.lost_again = lost_again;
+        let before = self.search.as_ref().map_or(0, |search| search.resent);
+        self.count_resent(before, resent);
     }
 
     /// Drops all records.
@@ -512,7 +496,8 @@ impl Flight {
             (self.out, self.sacked, self.lost, self.retransmitted),
             (sum(0), sum(flag::SACKED), sum(flag::LOST), sum(flag::RETRANSMITTED))
         );
-        assert_eq!(self.lost_again, self.records.iter().map(Sent::resent).sum::<u32>());
+        let resent = self.search.as_ref().map_or(0, |search| search.resent);
+        assert_eq!(resent, self.records.iter().map(Sent::resent).sum::<u32>());
         for record in &self.records {
             assert!(!record.has(flag::SACKED) || !record.has(flag::LOST | flag::RETRANSMITTED));
             assert!(record.start.before(record.end) && record.count > 0);

@@ -4,6 +4,8 @@
 //! First transmissions leave in the order of sequence numbers. Later ones are in a queue of their own. So both are
 //! sorted by time, and a search of either ends at the first record that is not late.
 
+use std::collections::VecDeque;
+
 use twinpath_time::Instant;
 
 use super::{Flight, Sent, flag};
@@ -18,6 +20,58 @@ pub(super) struct Again {
     at: Instant,
     /// So many entries up to this one hold nothing any more, at the least.
     behind: u32,
+}
+
+/// Where searches begin: indices of records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hints {
+    /// No record before this one needs to be retransmitted.
+    pub(super) lost: u32,
+    /// No record before this one is a first transmission that waits.
+    settled: u32,
+    /// All before this one were sent before the newest delivered segment, or sent again.
+    newer: u32,
+}
+
+/// What searches know.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    pub(super) hints: Hints,
+    /// Of what is lost, segments that were sent again since.
+    pub(super) resent: u32,
+    /// What was sent again, in this order. What holds nothing any more is left in it for a while.
+    again: VecDeque<Again>,
+    /// Records that were looked at.
+    #[cfg(test)]
+    pub(super) looks: u64,
+}
+
+impl Search {
+    /// Bytes of memory that it holds.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.again.capacity() * size_of::<Again>()
+    }
+
+    /// The first record is not there any more.
+    pub(super) fn first_is_gone(&mut self) {
+        for hint in [&mut self.hints.lost, &mut self.hints.settled, &mut self.hints.newer] {
+            *hint = hint.saturating_sub(1);
+        }
+    }
+
+    /// What lies before `una` is not in flight any more.
+    pub(super) fn forget(&mut self, una: Seq) {
+        while self.again.front().is_some_and(|front| !front.end.after(una)) {
+            self.again.pop_front();
+        }
+    }
+
+    /// All `records` are lost, or acknowledged selectively.
+    pub(super) fn all_is_lost(&mut self, records: u32) {
+        self.again.clear();
+        self.resent = 0;
+        (self.hints.lost, self.hints.settled) = (0, records);
+    }
 }
 
 /// The newest delivered segment, and how old a segment sent before it has to be.
@@ -66,7 +120,7 @@ impl Flight {
     }
 
     fn lose_overdue_first(&mut self, now: Instant, overdue: &Overdue) -> Option<u32> {
-        let mut index = self.hints.settled as usize;
+        let mut index = self.hints().settled as usize;
         let waits = loop {
             let Some(record) = self.records.get(index).copied() else { break false };
             self.look();
@@ -83,7 +137,9 @@ impl Flight {
                 index += 1;
             }
         };
-        self.hints.settled = index as u32;
+        if self.hints().settled != index as u32 {
+            self.search().hints.settled = index as u32;
+        }
         if !waits {
             return None;
         }
@@ -93,7 +149,7 @@ impl Flight {
 
     /// The last first transmission before the newest delivered one that waits; the one at `oldest` does.
     fn youngest_behind(&mut self, oldest: usize, overdue: &Overdue) -> Option<usize> {
-        let mut index = (self.hints.newer as usize).max(oldest);
+        let mut index = (self.hints().newer as usize).max(oldest);
         while let Some(record) = self.records.get(index).copied() {
             self.look();
             if record.has(flag::SACKED) {
@@ -105,7 +161,7 @@ impl Flight {
             }
         }
         index = index.min(self.records.len());
-        self.hints.newer = index as u32;
+        self.search().hints.newer = index as u32;
         let last = index.checked_sub(1)?;
         let mut index = last;
         while let Some(record) = self.records.get(index).filter(|record| !record.waits() && index > oldest) {
@@ -133,7 +189,7 @@ impl Flight {
 
     fn lose_overdue_again(&mut self, now: Instant, overdue: &Overdue) -> Option<u32> {
         loop {
-            let front = self.again.front().copied()?;
+            let front = self.search.as_ref()?.again.front().copied()?;
             self.look();
             if self.holds(&front) {
                 if !overdue.is_behind(front.at, front.end) {
@@ -144,22 +200,26 @@ impl Flight {
                 }
                 self.lose_again(&front);
             }
-            self.again.pop_front();
+            self.search().again.pop_front();
         }
-        let last =
-            self.again.partition_point(|entry| overdue.is_behind(entry.at, entry.end)).checked_sub(1)?;
+        let last = self
+            .search()
+            .again
+            .partition_point(|entry| overdue.is_behind(entry.at, entry.end))
+            .checked_sub(1)?;
         let mut index = last;
-        while let Some(entry) = self.again.get(index).copied().filter(|entry| index > 0 && !self.holds(entry))
+        while let Some(entry) =
+            self.search().again.get(index).copied().filter(|entry| index > 0 && !self.holds(entry))
         {
             index = index.saturating_sub(entry.behind.max(1) as usize);
             self.look();
         }
         if index < last
-            && let Some(entry) = self.again.get_mut(last)
+            && let Some(entry) = self.search().again.get_mut(last)
         {
             entry.behind = (last - index) as u32;
         }
-        Some(overdue.left_us(now, self.again.get(index)?.at))
+        Some(overdue.left_us(now, self.search().again.get(index)?.at))
     }
 
     /// The records of an entry, by index: the first of them is here, if any is left.
@@ -187,30 +247,29 @@ impl Flight {
     /// The record was sent again, as it is.
     pub(super) fn queue_again(&mut self, index: usize) {
         let Some(Sent { start, end, at, .. }) = self.records.get(index).copied() else { return };
-        while self.again.front().is_some_and(|front| !self.holds(front)) {
-            self.again.pop_front();
+        while let Some(front) = self.search().again.front().copied()
+            && !self.holds(&front)
+        {
+            self.search().again.pop_front();
         }
-        if self.again.len() >= 2 * self.records.len() + 8 {
+        if self.search().again.len() >= 2 * self.records.len() + 8 {
             // Without RACK nothing is taken out but at the front.
             self.sort_again();
         }
-        self.again.push_back(Again { start, end, at, behind: 0 });
-    }
-
-    /// What lies before `una` is not in flight any more.
-    pub(super) fn forget_again(&mut self, una: Seq) {
-        while self.again.front().is_some_and(|front| !front.end.after(una)) {
-            self.again.pop_front();
-        }
+        self.search().again.push_back(Again { start, end, at, behind: 0 });
     }
 
     /// Begins the queue anew, and the search of first transmissions: what was lost is not any more.
     pub(super) fn sort_again(&mut self) {
-        self.again.clear();
-        for record in &mut self.records {
+        let Self { records, search, .. } = self;
+        let search = search.get_or_insert_default();
+        search.again.clear();
+        search.resent = 0;
+        for record in records.iter_mut() {
             record.settled_before = 0;
+            search.resent += record.resent();
             if record.waits_again(record.at) {
-                self.again.push_back(Again {
+                search.again.push_back(Again {
                     start: record.start,
                     end: record.end,
                     at: record.at,
@@ -218,9 +277,25 @@ impl Flight {
                 });
             }
         }
-        let start = self.records.front().map_or(Seq::default(), |first| first.start);
-        self.again.make_contiguous().sort_unstable_by_key(|entry| (entry.at, entry.start - start));
-        (self.hints.settled, self.hints.newer) = (0, 0);
+        let start = records.front().map_or(Seq::default(), |first| first.start);
+        search.again.make_contiguous().sort_unstable_by_key(|entry| (entry.at, entry.start - start));
+        (search.hints.settled, search.hints.newer) = (0, 0);
+    }
+
+    pub(super) fn search(&mut self) -> &mut Search {
+        self.search.get_or_insert_default()
+    }
+
+    pub(super) fn hints(&self) -> Hints {
+        self.search.as_ref().map_or(Hints::default(), |search| search.hints)
+    }
+
+    /// Of what is lost, so many segments count as sent again, and no longer as many as `before`.
+    pub(super) fn count_resent(&mut self, before: u32, after: u32) {
+        if before != after {
+            let resent = &mut self.search().resent;
+            *resent = *resent - before + after;
+        }
     }
 
     /// Counts a record that is looked at.
@@ -228,7 +303,7 @@ impl Flight {
     pub(super) fn look(&mut self) {
         #[cfg(test)]
         {
-            self.looks += 1;
+            self.search().looks += 1;
         }
     }
 }

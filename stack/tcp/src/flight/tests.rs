@@ -305,7 +305,7 @@ fn looks_for_each(order: &[u32], limit_us: u32) -> u64 {
         }
     }
     flight.check();
-    flight.looks / (order.len() as u64 + losses)
+    flight.search().looks / (order.len() as u64 + losses)
 }
 
 trait Later {
