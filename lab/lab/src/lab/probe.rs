@@ -1,7 +1,6 @@
 //! Paced datagrams from one host to the other, timed by the kernel between the hosts' interfaces. Their thread is before all
 //! others on the hosts' CPU, so that they leave on time while controllers want that CPU.
 
-use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -12,7 +11,8 @@ use twinpath_test_plain::{Pace, Stamped, StampedPair};
 use twinpath_worker::thread::priority::Priority;
 
 use super::model::Sample;
-use super::topology::{HOSTS, SwitchNetwork};
+use super::topology::SwitchNetwork;
+use super::traffic::address;
 
 const PORT: u16 = 7200;
 /// Above that of the bulk traffic.
@@ -29,8 +29,7 @@ pub(crate) struct Probe(StampedPair);
 impl Probe {
     /// The hosts know each other's address when this returns, and the kernel stamps frames.
     pub(crate) fn open(network: &SwitchNetwork) -> anyhow::Result<Self> {
-        let target = SocketAddrV4::new(HOSTS[1].ipv4, PORT);
-        let pair = StampedPair::new(network.socket(0, 0)?, network.socket(1, PORT)?, target.into())?;
+        let pair = StampedPair::new(network.socket(0, 0)?, network.socket(1, PORT)?, address(PORT))?;
         let begun = Instant::now();
         while !pair.try_once(TRY)? {
             ensure!(begun.elapsed() < START_DEADLINE, "no packet comes through the switch");

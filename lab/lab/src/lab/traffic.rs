@@ -3,13 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::client::{self, BULK};
+use super::counters::Counters;
 use super::model::Sample;
-use super::process::{Server, Side, words};
+use super::peers;
+use super::process::{Finished, Server, Side, words};
 use super::session::Session;
 use super::topology::{HOSTS, SwitchNetwork};
+use crate::plain::switch::Sent;
 
 /// Ports of the second host's servers.
 pub(crate) const ECHO_PORT: u16 = 7001;
@@ -110,6 +113,35 @@ impl Traffic<'_> {
         launcher.stop(sink).await?;
         client::bulk_sample(&finished?, self.time)
     }
+}
+
+/// Frames that were sent, and what became of them.
+pub(crate) struct Frames {
+    pub(crate) sent: Sent,
+    /// How many the second host's interface has received.
+    pub(crate) arrived: u64,
+    pub(crate) finished: Finished,
+}
+
+/// Sends frames of 64 bytes from the first host's interface to the second one's, by a process on `cpus`; watches the CPU of the
+/// switch's.
+pub(crate) async fn frames(
+    session: &Session,
+    network: &SwitchNetwork,
+    cpus: &[usize],
+    options: &str,
+    deadline: Duration,
+    switch: Option<u32>,
+) -> anyhow::Result<Frames> {
+    let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, options);
+    let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
+    let before = sink()?.received;
+    let side = Side::At(&network.hosts[0], cpus);
+    let finished = session.launcher.client(side, &args, deadline, switch).await?;
+    let arrived = sink()?.received.saturating_sub(before);
+    let sent: Sent = finished.json("plain frame-source")?;
+    ensure!(arrived > 0, "none of {} frames came through", sent.frames);
+    Ok(Frames { sent, arrived, finished })
 }
 
 /// The second host's address, with a port.

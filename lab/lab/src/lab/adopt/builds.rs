@@ -1,12 +1,12 @@
 //! The build of a project on the library, with nothing built before.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use tokio::process::Command;
+use anyhow::Context;
 
+use crate::foreign;
 use crate::lab::model::Sample;
 use crate::lab::session::Session;
 
@@ -65,12 +65,7 @@ async fn cargo(project: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     for name in ["CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CARGO_TERM_QUIET", "RUSTFLAGS", "RUSTC_WRAPPER"] {
         command.env_remove(name);
     }
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(DEADLINE, command.output())
-        .await
-        .with_context(|| format!("cargo did not end within {} s", DEADLINE.as_secs()))?
-        .context("cannot start cargo, which must be in PATH")?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "cargo {}: {}", arguments.join(" "), said.trim());
-    Ok(said)
+    let output = tokio::time::timeout(DEADLINE, foreign::output(command)).await;
+    let output = output.with_context(|| format!("cargo did not end within {} s", DEADLINE.as_secs()))??;
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }

@@ -1,6 +1,6 @@
 //! What becomes of single packets, by which rule, and what is counted of them.
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::lab::counters::Counters;
 use crate::lab::model::Sample;
 use crate::lab::switches::Running;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::lab::traffic::address;
 use crate::openflow::{Controller, flows};
 
 /// Rounds of a changed rule, a barrier, and a packet.
@@ -265,8 +266,4 @@ fn received(socket: &UdpSocket, number: u32) -> anyhow::Result<Option<u16>> {
             Err(error) => return Err(error).context("a host cannot receive"),
         }
     }
-}
-
-fn address(port: u16) -> SocketAddr {
-    SocketAddrV4::new(HOSTS[1].ipv4, port).into()
 }

@@ -5,18 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_sys::child;
 
-use crate::lab::counters::Counters;
 use crate::lab::instance::watched;
 use crate::lab::model::Sample;
-use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::switches::{Contender, Kind, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
-use crate::lab::traffic::Traffic;
+use crate::lab::traffic::{Frames, Traffic, frames};
 use crate::plain::openflow::Modified;
 use crate::plain::pipeline::Timed;
-use crate::plain::switch::Sent;
 
 /// Until flows are in and out again, however slow a switch is with them.
 const MODS_DEADLINE: Duration = Duration::from_secs(60);
@@ -168,16 +165,12 @@ impl Bench<'_> {
     }
 
     /// Frames per second that arrive of so many, and how many do not.
-    async fn xdp_frames(&self, network: &SwitchNetwork, frames: u32) -> anyhow::Result<(f64, u32)> {
-        let options = format!("--xdp {frames}");
-        let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
-        let arrived = || Counters::of(&network.hosts[1], HOSTS[1].interface).map(|counted| counted.received);
-        let before = arrived()?;
-        let side = Side::At(&network.hosts[0], &self.session.cpus[1..]);
-        let finished = self.session.launcher.client(side, &args, XDP_DEADLINE, None).await?;
-        let arrived = arrived()?.saturating_sub(before).min(frames.into()) as u32;
-        let sent: Sent = finished.json("plain frame-source")?;
-        Ok((f64::from(arrived) / sent.duration_s, frames - arrived))
+    async fn xdp_frames(&self, network: &SwitchNetwork, count: u32) -> anyhow::Result<(f64, u32)> {
+        let (options, cpus) = (format!("--xdp {count}"), &self.session.cpus[1..]);
+        let Frames { sent, arrived, .. } =
+            frames(self.session, network, cpus, &options, XDP_DEADLINE, None).await?;
+        let arrived = arrived.min(count.into()) as u32;
+        Ok((f64::from(arrived) / sent.duration_s, count - arrived))
     }
 
     /// The CPU that a switch takes while its flows wait for their timeouts.

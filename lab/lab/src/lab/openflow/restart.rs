@@ -1,6 +1,5 @@
 //! Kills a switch whose flows go on in the kernel, and starts it again, while packets pass.
 
-use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +13,8 @@ use twinpath_bpf::Keep;
 use crate::lab::model::Sample;
 use crate::lab::session::Session;
 use crate::lab::switches::{Kind, Running, Setting};
-use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::lab::topology::SwitchNetwork;
+use crate::lab::traffic::address;
 use crate::openflow::{Controller, flows};
 
 /// Kills of one measurement.
@@ -46,7 +46,7 @@ impl Packets {
         let (from, to) = (network.socket(0, 0)?, network.socket(1, PORT)?);
         to.set_read_timeout(Some(PACKET_DEADLINE))?;
         set_socket_recv_buffer_size(to.as_fd(), RECEIVE_BYTES)?;
-        let address = SocketAddr::from(SocketAddrV4::new(HOSTS[1].ipv4, PORT));
+        let address = address(PORT);
         // The first packet waits for the address of its destination, and is no part of the count.
         let begun = Instant::now();
         let mut buffer = [0; 8];

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::process::{Resource, getrlimit};
 
-use super::cases::{Client, ClientSpec};
 use super::measure::{Stage, Target};
 use super::peers;
 use crate::lab::instance::Instance;
-use crate::lab::model::Sample;
+use crate::lab::model::{How, Sample};
 use crate::lab::process::{Server, Side};
 
 /// Number of idle connections.
@@ -31,16 +30,9 @@ const SETTLED_LOOKS: u32 = 10;
 /// The interval of checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-const BUSY: ClientSpec = ClientSpec {
-    client: Client::Tcp,
-    mode: "poll",
-    inflight: 128,
-    batch: false,
-    getattr: false,
-    at_half: false,
-};
-/// The client whose connections never read.
-const OTHERS: ClientSpec = ClientSpec { inflight: 16, ..BUSY };
+/// The client of the busy connection, and the one beside connections that never read.
+const BUSY: How = How("client=tcp mode=poll inflight=128");
+const OTHERS: How = How("client=tcp mode=poll inflight=16");
 
 /// Measures alone and beside idle connections; `alone_first` is the order.
 pub(super) async fn idle(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {
@@ -62,7 +54,7 @@ async fn idle_of(
     alone_first: bool,
     connections: usize,
 ) -> anyhow::Result<[Sample; 2]> {
-    let alone = async || stage.ask(&Target::twinpath(instance), &BUSY, None).await;
+    let alone = async || stage.ask(&Target::twinpath(instance), BUSY, None).await;
     let beside = async || {
         let before = Memory::of(instance).await?;
         let holder = hold(stage, instance, connections, false).await?;
@@ -101,7 +93,7 @@ pub(super) async fn never_reads(stage: &Stage<'_>) -> anyhow::Result<Sample> {
 }
 
 async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Result<Sample> {
-    let ask = async || stage.ask(&Target::twinpath(instance), &OTHERS, None).await;
+    let ask = async || stage.ask(&Target::twinpath(instance), OTHERS, None).await;
     let alone = ask().await?;
     let before = Memory::of(instance).await?;
     let holder = hold(stage, instance, NEVER_READ, true).await?;

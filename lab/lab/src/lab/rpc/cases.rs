@@ -1,92 +1,32 @@
-//! The rows that consist of a server and a client, with the parameters of both.
+//! The rows that consist of a server and a client, whose table says the parameters of both.
 
 use super::LAB;
-use crate::lab::model::RowSpec;
+use crate::lab::model::How;
 
 pub(super) const RATE: &str = "requests_per_s";
 pub(super) const COST: &str = "cpu_us_per_call";
 
-/// The server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Server {
-    /// nfs-ganesha, started once for all of its rows.
-    Ganesha,
-    /// A bare server over TCP, in this mode.
-    Tcp(&'static str),
-    /// A bare server over UDP: its method of receiving and sending datagrams, and its mode.
-    Udp(&'static str, &'static str),
-    /// `twinpath serve rpc` in this mode.
-    Twinpath(&'static str),
-    /// The same, without ever holding a CPU latency request.
-    Requestless(&'static str),
-}
-
-/// The client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Client {
-    /// Over TCP, on kernel sockets.
-    Tcp,
-    /// Over UDP, on kernel sockets.
-    Udp,
-    /// Over UDP, on the fast path.
-    Fast,
-}
-
-/// The parameters of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClientSpec {
-    pub(super) client: Client,
-    /// Its mode.
-    pub(super) mode: &'static str,
-    /// Calls in flight.
-    pub(super) inflight: u32,
-    /// Several calls may share a send, several replies a receive.
-    pub(super) batch: bool,
-    pub(super) getattr: bool,
-    /// At half of the best bare server's rate, instead of as fast as replies come.
-    pub(super) at_half: bool,
-}
-
-/// One row.
+/// A row whose table names a server, with the server's mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    pub(super) server: Server,
-    pub(super) asked: ClientSpec,
+    /// First the server: `ganesha`, which is started once for all of its rows; `plain`, a bare server over TCP, or over UDP by
+    /// the method that it equals; `twinpath`, or `twinpath=requestless`, which never holds a CPU latency request. Then the
+    /// client, as [`super::peers::bench`] takes it.
+    pub(super) how: How,
+    pub(super) mode: &'static str,
 }
 
 impl Case {
-    fn of(row: &RowSpec) -> Option<Self> {
-        let how = row.how;
-        let mode = row.mode.unwrap_or_default();
-        let server = match how.first() {
-            ("ganesha", None) => Server::Ganesha,
-            ("plain", None) => Server::Tcp(mode),
-            ("plain", Some(method)) => Server::Udp(method, mode),
-            ("twinpath", None) => Server::Twinpath(mode),
-            ("twinpath", Some("requestless")) => Server::Requestless(mode),
-            _ => return None,
-        };
-        let client = match how.get("client")? {
-            "tcp" => Client::Tcp,
-            "udp" => Client::Udp,
-            "fast" => Client::Fast,
-            _ => return None,
-        };
-        let asked = ClientSpec {
-            client,
-            mode: how.get("mode")?,
-            inflight: how.get("inflight")?.parse().ok()?,
-            batch: how.has("batch"),
-            getattr: how.has("getattr"),
-            at_half: how.has("half"),
-        };
-        Some(Self { server, asked })
+    /// Whether the client offers half of the best bare server's rate, instead of as much as is answered.
+    pub(super) fn at_half(&self) -> bool {
+        self.how.has("half")
     }
 }
 
 /// The case of a row.
 pub(super) fn case_of(row: &str) -> Option<Case> {
-    LAB.table.row(row).and_then(Case::of)
+    let row = LAB.table.row(row).filter(|row| !row.how.0.is_empty())?;
+    Some(Case { how: row.how, mode: row.mode.unwrap_or_default() })
 }
 
 /// The bare servers under load, of which the best one's rate counts.
@@ -96,7 +36,7 @@ pub(super) fn plain_many() -> &'static [&'static str] {
 
 /// Whether a row's offered rate depends on rates measured before.
 pub(super) fn needs_rates(row: &str) -> bool {
-    case_of(row).is_some_and(|case| case.asked.at_half)
+    case_of(row).is_some_and(|case| case.at_half())
 }
 
 /// Rows that are measured one after another, in this order or reversed: both sides of a ratio, with those that sleep

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_clients::measure::report::BenchReport;
 
-use super::cases::{Case, Client, ClientSpec, RATE, Server as Peer, plain_many};
+use super::cases::{Case, RATE, plain_many};
 use super::peers;
 use crate::lab::client;
 use crate::lab::instance::{Facts, Instance};
-use crate::lab::model::Sample;
+use crate::lab::model::{How, Sample};
 use crate::lab::peers::{LINGER_MS, serve_by_one};
 use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
@@ -66,26 +66,25 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) async fn measure(&mut self, case: &Case) -> anyhow::Result<Sample> {
-        let rate = case.asked.at_half.then(|| self.half()).transpose()?;
-        match case.server {
-            Peer::Ganesha => {
+        let rate = case.at_half().then(|| self.half()).transpose()?;
+        let more = match case.how.first() {
+            ("ganesha", None) => {
                 let (pid, root) = self.ganesha().await?;
                 let target = Target { address: peers::ganesha(), pid, file: format!("--handle {root}") };
-                self.ask(&target, &case.asked, rate).await
+                return self.ask(&target, case.how, rate).await;
             }
-            Peer::Tcp(mode) => self.plain(&peers::tcp_null(mode), &case.asked, rate).await,
-            Peer::Udp(method, mode) => self.plain(&peers::udp_null(method, mode), &case.asked, rate).await,
-            Peer::Twinpath(mode) | Peer::Requestless(mode) => {
-                let more = match case.server {
-                    Peer::Requestless(_) => "--latency-request never",
-                    _ => "",
-                };
-                let instance = self.twinpath(mode, more).await?;
-                let result = self.ask_twinpath(&instance, &case.asked, rate).await;
-                instance.stop(&self.session.launcher).await?;
-                result
+            ("plain", None) => return self.plain(&peers::tcp_null(case.mode), case.how, rate).await,
+            ("plain", Some(method)) => {
+                return self.plain(&peers::udp_null(method, case.mode), case.how, rate).await;
             }
-        }
+            ("twinpath", None) => "",
+            ("twinpath", Some("requestless")) => "--latency-request never",
+            other => bail!("no such server: {other:?}"),
+        };
+        let instance = self.twinpath(case.mode, more).await?;
+        let result = self.ask_twinpath(&instance, case.how, rate).await;
+        instance.stop(&self.session.launcher).await?;
+        result
     }
 
     /// A running `twinpath serve rpc`, with more options.
@@ -104,10 +103,10 @@ impl<'a> Stage<'a> {
     async fn ask_twinpath(
         &self,
         instance: &Instance,
-        asked: &ClientSpec,
+        asked: How,
         rate: Option<f64>,
     ) -> anyhow::Result<Sample> {
-        if asked.client != Client::Fast {
+        if asked.get("client") != Some("fast") {
             return self.ask(&Target::twinpath(instance), asked, rate).await;
         }
         let before = instance.report().await?;
@@ -122,7 +121,7 @@ impl<'a> Stage<'a> {
         Ok(sample)
     }
 
-    async fn plain(&self, args: &[String], asked: &ClientSpec, rate: Option<f64>) -> anyhow::Result<Sample> {
+    async fn plain(&self, args: &[String], asked: How, rate: Option<f64>) -> anyhow::Result<Sample> {
         let measure = async |server: &Server| {
             let target = Target { address: peers::plain(), pid: server.pid, file: String::new() };
             self.ask(&target, asked, rate).await
@@ -158,13 +157,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a client, and measures the server's CPU meanwhile.
-    pub(super) async fn ask(
-        &self,
-        target: &Target,
-        asked: &ClientSpec,
-        rate: Option<f64>,
-    ) -> anyhow::Result<Sample> {
-        let args = peers::bench(target.address, asked, rate, &target.file, self.time);
+    pub(super) async fn ask(&self, target: &Target, asked: How, rate: Option<f64>) -> anyhow::Result<Sample> {
+        let args = peers::bench(target.address, asked, rate, &target.file, self.time)?;
         let finished =
             self.session.launcher.client(Side::Client, &args, self.time + SLACK, Some(target.pid)).await?;
         let report: BenchReport = finished.json("bench")?;

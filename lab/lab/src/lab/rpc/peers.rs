@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::cases::{Client, ClientSpec};
+use anyhow::Context;
+
+use crate::lab::model::How;
 use crate::lab::peers::server;
 use crate::lab::process::words;
 use crate::lab::topology::CLIENT;
@@ -51,33 +53,36 @@ pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> 
     args
 }
 
-/// A client. `rate`: calls per second; `file`: the option that names the file of GETATTR.
+/// A client. `how` has its transport (`client=tcp`, `udp`, or `fast`, the fast path), `mode=`, calls in flight (`inflight=`),
+/// `batch` if several calls may share a send, and `getattr` for GETATTR of the file that the option `file` names instead of
+/// NULL. `rate`: calls per second.
 pub(super) fn bench(
     target: SocketAddr,
-    asked: &ClientSpec,
+    how: How,
     rate: Option<f64>,
     file: &str,
     time: Duration,
-) -> Vec<String> {
-    let mut args = words(&format!("bench rpc {target}"));
-    args.extend(words(match asked.client {
-        Client::Tcp => "--tcp --path kernel",
-        Client::Udp => "--udp --path kernel",
-        Client::Fast if asked.inflight == 1 => "--udp --path auto",
-        Client::Fast => "--udp --path xdp",
-    }));
-    if asked.client == Client::Fast {
-        args.extend(words(&format!("--on {}", CLIENT.interface)));
+) -> anyhow::Result<Vec<String>> {
+    let word = |name: &str| how.get(name).with_context(|| format!("a row names no {name}: {}", how.0));
+    let (mode, inflight) = (word("mode")?, word("inflight")?);
+    let transport = match word("client")? {
+        "tcp" => "--tcp --path kernel".to_owned(),
+        "udp" => "--udp --path kernel".to_owned(),
+        _ if inflight == "1" => format!("--udp --path auto --on {}", CLIENT.interface),
+        _ => format!("--udp --path xdp --on {}", CLIENT.interface),
+    };
+    let mut line = format!("bench rpc {target} {transport} --mode {mode} --inflight {inflight}");
+    if how.has("getattr") {
+        line += &format!(" --proc getattr {file}");
     }
-    args.extend(words(&format!("--mode {} --inflight {}", asked.mode, asked.inflight)));
-    if asked.getattr {
-        args.extend(words(&format!("--proc getattr {file}")));
+    if how.has("batch") {
+        line += " --batch";
     }
-    args.extend(asked.batch.then(|| "--batch".to_owned()));
-    // As for the clients whose rate it is half of: with a segment for each call, half would be too much for the client.
-    args.extend(rate.into_iter().flat_map(|rate| words(&format!("--rate {rate:.0} --nagle on"))));
-    args.extend(words(&format!("--duration {:.3} --warmup {WARMUP_S} --json", time.as_secs_f64())));
-    args
+    if let Some(rate) = rate {
+        // As for the clients whose rate it is half of: with a segment for each call, half would be too much for the client.
+        line += &format!(" --rate {rate:.0} --nagle on");
+    }
+    Ok(words(&format!("{line} --duration {:.3} --warmup {WARMUP_S} --json", time.as_secs_f64())))
 }
 
 /// The root of twinpath's tree.

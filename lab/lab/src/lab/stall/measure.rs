@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use fastrand::Rng;
 use twinpath_inspect::Times;
 
 use super::cases::{Case, Disturbance};
 use super::disturb::{CONTROLLER, FullPipe, SilentResolver, change_ports};
 use super::trace;
-use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, worker_thread};
 use crate::lab::model::Sample;
 use crate::lab::paced::{Draw, Load};
@@ -22,7 +21,7 @@ use crate::lab::process::{self, Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::switches::{Kind, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
-use crate::lab::traffic::SLACK;
+use crate::lab::traffic::{Frames, SLACK, frames};
 use crate::plain::switch::Sent;
 
 /// Ports with a host, and those that come and go.
@@ -141,8 +140,13 @@ impl<'a> Bench<'a> {
     ) -> anyhow::Result<Sample> {
         let launcher = &self.session.launcher;
         let host = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let paced = format!("--batch {PACED_BATCH} --rate {:.0} --priority fifo:2", most * BULK_SHARE);
-        let source = self.source(&format!("{paced} --varied {}", case.varied()), self.time + SLACK);
+        let options = format!(
+            "--batch {PACED_BATCH} --rate {:.0} --priority fifo:2 --varied {} --duration {:.3}",
+            most * BULK_SHARE,
+            case.varied(),
+            (self.time + SLACK).as_secs_f64()
+        );
+        let source = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
         let source = launcher.background(host, &source)?;
         instance.time_turns().await?;
         tokio::time::sleep(SETTLE).await;
@@ -197,20 +201,11 @@ impl<'a> Bench<'a> {
     }
 
     async fn bulk_alone(&self, network: &SwitchNetwork) -> anyhow::Result<f64> {
-        let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
-        let before = sink()?.received;
-        let args = self.source(&format!("--batch {BATCH}"), RATE_TIME);
-        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let finished = self.session.launcher.client(side, &args, RATE_TIME + SLACK, None).await?;
-        let sent: Sent = finished.json("plain frame-source")?;
-        let frames = sink()?.received.saturating_sub(before);
-        ensure!(frames > 0, "none of {} frames came through", sent.frames);
-        Ok(frames as f64 / sent.duration_s)
-    }
-
-    fn source(&self, options: &str, time: Duration) -> Vec<String> {
-        let options = format!("--duration {:.3} {options}", time.as_secs_f64());
-        peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options)
+        let options = format!("--batch {BATCH} --duration {:.3}", RATE_TIME.as_secs_f64());
+        let cpus = &self.session.cpus[..1];
+        let Frames { sent, arrived, .. } =
+            frames(self.session, network, cpus, &options, RATE_TIME + SLACK, None).await?;
+        Ok(arrived as f64 / sent.duration_s)
     }
 
     /// A process on the hosts' CPU that takes the controller's traffic instead of the switch.

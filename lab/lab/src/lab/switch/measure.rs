@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use fastrand::Rng;
 use twinpath_observe::report::SwitchPort;
 use twinpath_sys::child;
 
-use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, watched};
 use crate::lab::model::Sample;
 use crate::lab::paced::{Draw, Load, PERIOD_US};
-use crate::lab::peers;
-use crate::lab::process::{Side, words};
+use crate::lab::process::words;
 use crate::lab::session::Session;
 use crate::lab::switches::{self, Contender, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
-use crate::lab::traffic::{SLACK, Traffic};
-use crate::plain::switch::Sent;
+use crate::lab::traffic::{Frames, SLACK, Traffic, frames};
 
 /// Ports of an idle switch.
 const IDLE_PORTS: usize = 10;
@@ -175,23 +172,18 @@ impl<'a> Bench<'a> {
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
     async fn rate(&self, network: &SwitchNetwork, switch: Option<u32>) -> anyhow::Result<Sample> {
         let options = format!("--batch {BATCH} --duration {:.3}", self.time.as_secs_f64());
-        let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
-        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let used = || switch.map(child::cpu_time).transpose();
-        let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
-        let (before, used_before) = (sink()?.received, used()?);
-        let finished = self.session.launcher.client(side, &args, self.time + SLACK, switch).await?;
-        let (after, used_after) = (sink()?.received, used()?);
-        let sent: Sent = finished.json("plain frame-source")?;
-        let frames = after.saturating_sub(before) as f64;
-        ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
+        let before = used()?;
+        let cpus = &self.session.cpus[..1];
+        let Frames { sent, arrived, finished } =
+            frames(self.session, network, cpus, &options, self.time + SLACK, switch).await?;
+        let after = used()?;
         let mut sample = Sample::default();
-        sample.values.insert(FRAMES, frames / sent.duration_s);
+        sample.values.insert(FRAMES, arrived as f64 / sent.duration_s);
         sample.values.insert("offered_per_s", sent.frames as f64 / sent.duration_s);
-        if let (Some(before), Some(after)) = (used_before, used_after) {
-            sample
-                .values
-                .insert("cpu_us_per_frame", after.saturating_sub(before).as_secs_f64() * 1e6 / frames);
+        if let (Some(before), Some(after)) = (before, after) {
+            let used = after.saturating_sub(before).as_secs_f64();
+            sample.values.insert("cpu_us_per_frame", used * 1e6 / arrived as f64);
         }
         if let Some(cpu) = finished.cpu_share(self.time) {
             sample.values.insert("cpu_server", cpu);

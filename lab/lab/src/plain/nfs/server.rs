@@ -7,14 +7,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use twinpath_clients::measure::print;
-use twinpath_sys::child::{self, Placement};
 use twinpath_sys::mounts;
 
 use super::tree::Tree;
@@ -86,11 +85,8 @@ fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow:
     let pid_file = directory.join("ganesha.pid");
     let options = [("-f", config), ("-L", log), ("-p", &pid_file)];
     command.arg("-F").args(options.iter().flat_map(|(option, path)| [OsStr::new(*option), path.as_os_str()]));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(directory);
-    child::place(&mut command, Placement::default())?;
-    let mut command = Command::from(command);
-    command.kill_on_drop(true).process_group(0);
-    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+    command.current_dir(directory);
+    foreign::spawn(command, &directory.join("ganesha.out"))
 }
 
 /// NFSv3 over TCP only; without lock manager, quota and grace period.

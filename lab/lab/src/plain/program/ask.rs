@@ -1,10 +1,9 @@
 //! The clients: of memcached our own, on kernel sockets; of the others the programs that they are measured by.
 
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use twinpath_clients::measure::print;
@@ -14,6 +13,7 @@ use twinpath_sys::clock;
 use super::serve::HOSTS;
 use super::{Kind, command};
 use super::{closed, paced};
+use crate::foreign;
 
 const CONNECTIONS: u32 = 4;
 
@@ -121,13 +121,8 @@ impl IntoNanos for Duration {
 }
 
 /// Runs a client of Debian to its end: what it printed, and the CPU time that it took, s.
-fn run(mut client: std::process::Command) -> anyhow::Result<(String, f64)> {
-    let output = client.stdin(Stdio::null()).output().context("cannot start the client")?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        bail!("{:?} ({}): {}", client.get_program(), output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok((said, cpu_of_children()?))
+fn run(client: std::process::Command) -> anyhow::Result<(String, f64)> {
+    Ok((crate::plain::on_event_loop(foreign::run(client))?, cpu_of_children()?))
 }
 
 /// The CPU time that the children of this process have spent outside of the kernel, s, to a clock tick of the kernel (10 ms). What

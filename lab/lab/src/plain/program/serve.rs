@@ -1,10 +1,9 @@
 //! Starts a server of Debian, alone or under `twinpath run`, and ends it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -12,15 +11,13 @@ use serde_json::json;
 use tokio::net::UnixDatagram;
 use tokio::process::Child;
 use twinpath_clients::measure::print;
-use twinpath_sys::child::{self, Placement};
 use twinpath_worker::idle::Mode;
 
 use super::{Kind, command, example};
+use crate::foreign;
 
 /// Each of them is ready within a second on an idle machine.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
-/// From SIGTERM to its end.
-const STOP_DEADLINE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
 /// Names that the name server knows.
 pub(super) const HOSTS: usize = 1000;
@@ -73,11 +70,10 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
         command.env("NOTIFY_SOCKET", notified);
     }
     let log = folder.path().join("log");
-    let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
-    child::place(&mut command, Placement::default())?;
-    crate::plain::on_event_loop(serve_until_told(command, args, notified.as_deref()))
-        .with_context(|| format!("{program}: {}", last_lines(&log)))?;
+    command.args(arguments);
+    let said = || foreign::last_lines(&std::fs::read_to_string(&log).unwrap_or_default());
+    crate::plain::on_event_loop(serve_until_told(command, args, &log, notified.as_deref()))
+        .with_context(|| format!("{program}: {}", said()))?;
     let explained = std::fs::read_to_string(folder.path().join("explain")).unwrap_or_default();
     Ok(print(json!({ "explained": explained.lines().collect::<Vec<_>>() }))?)
 }
@@ -85,12 +81,12 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
 async fn serve_until_told(
     command: Command,
     args: &ServerArgs,
+    log: &Path,
     notified: Option<&Path>,
 ) -> anyhow::Result<()> {
     let mut signals = crate::plain::EndSignals::new()?;
-    let mut command = tokio::process::Command::from(command);
     let told = notified.map(UnixDatagram::bind).transpose().context("cannot listen for its notice")?;
-    let mut server = command.kill_on_drop(true).process_group(0).spawn().context("cannot start it")?;
+    let mut server = foreign::spawn(command, log)?;
     match &told {
         Some(told) => await_notice(&mut server, told).await?,
         None => await_ready(&mut server, args).await?,
@@ -100,13 +96,7 @@ async fn serve_until_told(
         () = signals.come() => {}
         status = server.wait() => bail!("it ended ({})", status?),
     }
-    if let Some(pid) = server.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-        // ESRCH: it has ended.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-    let ended = tokio::time::timeout(STOP_DEADLINE, server.wait()).await;
-    ended.with_context(|| format!("it did not end within {} s of SIGTERM", STOP_DEADLINE.as_secs()))??;
-    Ok(())
+    foreign::stop(server).await
 }
 
 /// The product, which lies beside this program.
@@ -213,10 +203,4 @@ async fn await_ready(server: &mut Child, args: &ServerArgs) -> anyhow::Result<()
         }
         ensure!(begun.elapsed() < READY_DEADLINE, "it was not ready after {} s", READY_DEADLINE.as_secs());
     }
-}
-
-fn last_lines(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(3)..].join("; ")
 }

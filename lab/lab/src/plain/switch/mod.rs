@@ -21,6 +21,7 @@ use twinpath_clients::measure::print;
 use twinpath_test_plain::XdpRedirect;
 
 use super::reflect::interface_index;
+use crate::foreign;
 
 pub(crate) use self::source::Sent;
 pub(super) use self::source::{SinkArgs, SourceArgs, send, sink};
@@ -87,16 +88,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let pid = running.processes.first().and_then(Child::id);
         print(json!({ "ready": true, "pid": std::process::id(), "switch_pid": pid, "what": running.what }))?;
         told.come().await;
-        for mut process in running.processes {
-            // Asked first, so that it takes its programs off the interfaces.
-            if let Some(pid) = process.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
-            let ended = tokio::time::timeout(programs::STOP_DEADLINE, process.wait()).await;
-            if ended.is_err() {
-                let _ = process.kill().await;
-            }
+        for process in running.processes {
+            // One that has to be ended has been of use all the same.
+            let _ = foreign::stop(process).await;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Args, Running, programs};
+use crate::foreign;
 
 const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
 /// Its start, and a change of a port's kind, take well below a second.
@@ -28,19 +29,19 @@ pub(super) async fn start(args: &Args, kind: Option<&str>, directory: &Path) -> 
     let option = |name: &str, file: &str| format!("--{name}={}", at(file).display());
     let mut create = private("ovsdb-tool")?;
     create.arg("create").arg(at("conf.db")).arg(programs::file(SCHEMA)?);
-    programs::run(create).await?;
+    foreign::run(create).await?;
     let mut database = private("ovsdb-server")?;
     database.arg(at("conf.db")).arg(format!("--remote=punix:{}", at("db.sock").display()));
     database.args([option("unixctl", "db.ctl"), option("pidfile", "db.pid")]);
-    let mut database = programs::spawn(database, &at("db.out"))?;
+    let mut database = foreign::spawn(database, &at("db.out"))?;
     let socket = at("db.sock");
-    programs::ready(&mut database, &at("db.out"), DEADLINE, |_| socket.exists()).await?;
+    foreign::ready(&mut database, &at("db.out"), DEADLINE, |_| socket.exists()).await?;
     let mut switch = private("ovs-vswitchd")?;
     switch.arg(format!("unix:{}", socket.display()));
     switch.args([option("unixctl", "vs.ctl"), option("pidfile", "vs.pid")]);
-    let mut switch = programs::spawn(switch, &at("vs.out"))?;
+    let mut switch = foreign::spawn(switch, &at("vs.out"))?;
     let control = at("vs.ctl");
-    programs::ready(&mut switch, &at("vs.out"), DEADLINE, |_| control.exists()).await?;
+    foreign::ready(&mut switch, &at("vs.out"), DEADLINE, |_| control.exists()).await?;
     // It returns when the change is in force.
     let mut configure = private("ovs-vsctl")?;
     configure.arg(format!("--db=unix:{}", socket.display()));
@@ -59,10 +60,10 @@ pub(super) async fn start(args: &Args, kind: Option<&str>, directory: &Path) -> 
             configure.args([format!("type={kind}"), "options:n_rxq=1".to_owned()]);
         }
     }
-    programs::run(configure).await?;
+    foreign::run(configure).await?;
     let mut version = private("ovs-vswitchd")?;
     version.arg("--version");
-    let version = programs::run(version).await?;
+    let version = foreign::run(version).await?;
     let what = version.lines().next().unwrap_or_default().replace("ovs-vswitchd ", "");
     Ok(Running { processes: vec![switch, database], what, _programs: None })
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::io::AsyncWriteExt;
 
 use super::{Running, programs};
+use crate::foreign;
 
 /// It starts within a second or two.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -31,8 +32,8 @@ pub(super) async fn start(ports: &[String], directory: &Path, cpu: usize) -> any
     let mut testpmd = command(AF_XDP, &ports, directory, cpu)?;
     testpmd.args(["--forward-mode=io", "--auto-start"]);
     let log = directory.join("testpmd.out");
-    let mut process = programs::spawn(testpmd, &log)?;
-    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("Press enter to exit")).await?;
+    let mut process = foreign::spawn(testpmd, &log)?;
+    foreign::ready(&mut process, &log, DEADLINE, |said| said.contains("Press enter to exit")).await?;
     Ok(Running { processes: vec![process], what: what().await?, _programs: None })
 }
 
@@ -42,9 +43,9 @@ pub(super) async fn start_memif(directory: &Path, cpu: usize) -> anyhow::Result<
     let mut testpmd = command(MEMIF, &ports, directory, cpu)?;
     testpmd.args(["--forward-mode=io", "--auto-start"]);
     let log = directory.join("testpmd.out");
-    let mut process = programs::spawn(testpmd, &log)?;
+    let mut process = foreign::spawn(testpmd, &log)?;
     // It waits for links, which come with the other process.
-    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("Checking link statuses")).await?;
+    foreign::ready(&mut process, &log, DEADLINE, |said| said.contains("Checking link statuses")).await?;
     Ok(Running { processes: vec![process], what: what().await?, _programs: None })
 }
 
@@ -58,9 +59,9 @@ pub(super) async fn drive_memif(
     let mut testpmd = command(MEMIF, &memif("client", socket), directory, cpu)?;
     testpmd.arg("-i");
     let log = directory.join("testpmd-client.out");
-    let mut process = programs::spawn(testpmd, &log)?;
+    let mut process = foreign::spawn(testpmd, &log)?;
     let mut input = process.stdin.take().context("testpmd has no input")?;
-    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("testpmd>")).await?;
+    foreign::ready(&mut process, &log, DEADLINE, |said| said.contains("testpmd>")).await?;
     tokio::time::sleep(CONNECTING).await;
     let rates = |said: &str| -> Vec<f64> {
         let rate = |line: &str| line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse().ok();
@@ -71,7 +72,7 @@ pub(super) async fn drive_memif(
     for (looks, pause) in [(1, CONNECTING / 4), (2, duration)] {
         tokio::time::sleep(pause).await;
         input.write_all(b"show port stats all\n").await?;
-        programs::ready(&mut process, &log, DEADLINE, |said| rates(said).len() >= 2 * looks).await?;
+        foreign::ready(&mut process, &log, DEADLINE, |said| rates(said).len() >= 2 * looks).await?;
     }
     let said = std::fs::read_to_string(&log)?;
     process.kill().await?;
@@ -119,7 +120,7 @@ fn command(
 async fn what() -> anyhow::Result<String> {
     let mut version = programs::command("dpdk-testpmd")?;
     version.arg("--version");
-    let said = programs::run(version).await.unwrap_or_default();
+    let said = foreign::run(version).await.unwrap_or_default();
     let version = said.lines().find_map(|line| line.split("RTE Version: ").nth(1)).unwrap_or("DPDK");
     Ok(format!("testpmd of {}", version.replace('\'', "")))
 }
