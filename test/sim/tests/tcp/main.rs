@@ -1,5 +1,6 @@
 //! TCP engines in a simulated network: against each other, and against other stacks. `TWINPATH_SIM_SEEDS=1000` runs
-//! another number of seeds; `TWINPATH_SIM_SEED=7` only that one, and prints its segments.
+//! another number of seeds, `TWINPATH_SIM_SEEDS=1000..2000` those; `TWINPATH_SIM_SEED=7` only that one, and prints its
+//! segments.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod host;
@@ -14,11 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The seeds to run: so many, or those that the environment says.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("TWINPATH_SIM_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("TWINPATH_SIM_SEEDS").unwrap_or(count),
+    let text = |name: &str| std::env::var(name).ok();
+    if let Some(seed) = text("TWINPATH_SIM_SEED").and_then(|text| text.parse::<u64>().ok()) {
+        return seed..seed + 1;
     }
+    let many = text("TWINPATH_SIM_SEEDS").unwrap_or_default();
+    let (from, to) = many.split_once("..").unwrap_or(("0", &many));
+    from.parse().unwrap_or(0)..to.parse().unwrap_or(count)
 }
 
 /// Whether segments are printed.
