@@ -205,8 +205,14 @@ unsafe fn wait_until(
         // As the kernel, which looks at the memory if it has something to say.
         return is_any_ready(&leased).then(|| set_errno(libc::EFAULT));
     }
-    let left_out = left_out_of(first, &leased);
+    let mut left_out = left_out_of(first, &leased);
     if left_out.ready != 0 {
+        let rest = count - left_out.ready.count_ones() as c_int;
+        if rest > 0 {
+            // SAFETY: the caller's promise: there is room for more.
+            let told = unsafe { (kernel.epoll_pwait)(set, events, rest, 0, std::ptr::null()) };
+            left_out.kernel = (told > 0).then_some(told);
+        }
         // SAFETY: the caller's promise: there is room for `count` events.
         return Some(unsafe { with_rings(kernel, first, events, count, left_out) });
     }
@@ -268,8 +274,8 @@ fn milliseconds(timeout: Option<&timespec>) -> c_int {
 }
 
 /// The ready sockets for which the last call had no room beside what the kernel had. Without this, a caller with room
-/// for one event, and another descriptor that is always ready, would never learn of them. The kernel is not asked then,
-/// as an edge or a one-shot event without room would be lost.
+/// for one event, and another descriptor that is always ready, would never learn of them. The kernel is asked only for
+/// what there is room for beside them, as an edge or a one-shot event without room would be lost.
 fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
     let mut outcome = Outcome::default();
     for (number, descriptor, place) in leased.each() {
