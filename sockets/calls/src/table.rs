@@ -332,17 +332,23 @@ fn occupy(
 /// if it has a lease and this is its last descriptor. Does nothing in a process that shares its memory with its parent
 /// (`vfork`).
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
-    let Some((number, place)) = place(descriptor) else {
-        if is_watched(descriptor) && is_own_process() {
-            if is_undecided(descriptor) {
-                keep_with_kernel(descriptor);
-            }
-            users::set(descriptor, None);
-            set(descriptor, KERNEL);
+    let matters = is_leased(descriptor) || is_watched(descriptor);
+    if matters && is_own_process() { close_here(descriptor) } else { None }
+}
+
+/// As [`close`], in the process to which the table belongs ([`is_own_process`]).
+pub fn close_here(descriptor: c_int) -> Option<SocketCounts> {
+    if let Some((number, place)) = place(descriptor) {
+        return end(descriptor, number, place, true);
+    }
+    if is_watched(descriptor) {
+        if is_undecided(descriptor) {
+            keep_with_kernel(descriptor);
         }
-        return None;
-    };
-    if !is_own_process() { None } else { end(descriptor, number, place, true) }
+        users::set(descriptor, None);
+        set(descriptor, KERNEL);
+    }
+    None
 }
 
 /// A descriptor of a socket with a lease is closed, or was. `is_open`: it is still of that socket.

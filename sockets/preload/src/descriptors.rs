@@ -42,7 +42,7 @@ fn remember(made: c_int, is_udp: bool) {
 /// The number has a new meaning. What was there was closed, perhaps by a call that is not hooked.
 fn forget(made: c_int) {
     let _inside = own::Inside::enter();
-    table::close(made);
+    table::close_here(made);
     epoll::set_closed(made);
     group::forget(made);
 }
@@ -178,7 +178,8 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
     if bound == 0 && group::has_unbound(fd) && table::is_own_process() {
         group::bound(fd);
     }
-    if bound == 0 && table::is_undecided(fd) && table::is_own_process() {
+    // A program may bind a socket for each query, so the process is asked for only where a rule waits for a lease.
+    if bound == 0 && table::is_undecided(fd) {
         // The port is at the same place in addresses of both families.
         // SAFETY: the kernel has read as much of the address.
         let port = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() }.sin_port;
@@ -301,7 +302,7 @@ fn closes_here(fd: c_int) -> bool {
     explain::closing(fd);
     // With the last socket that has a lease, or was to have one, the connection to the owner is closed.
     let _inside = own::Inside::enter();
-    table::close(fd);
+    table::close_here(fd);
     epoll::set_closed(fd);
     false
 }

@@ -239,12 +239,12 @@ pub(crate) fn from_now_on(descriptor: c_int, why: &WhyKernel) {
     socket(descriptor, format_args!("by the kernel from now on: {why}"));
 }
 
-/// The socket is about to be closed.
+/// The socket is about to be closed, by the process to which the table belongs.
 pub(crate) fn closing(descriptor: c_int) {
-    if is_on() && table::is_undecided(descriptor) && table::is_own_process() {
+    if is_on() && table::is_undecided(descriptor) {
         undecided(descriptor);
     }
-    if table::is_last(descriptor) && table::is_own_process() {
+    if table::is_last(descriptor) {
         received(descriptor);
     }
 }

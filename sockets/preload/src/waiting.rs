@@ -230,7 +230,7 @@ fn waits_in(set: c_int) -> Option<SetWait> {
 fn made(set: c_int) -> c_int {
     if set >= 0 && table::is_own_process() {
         if table::is_watched(set) {
-            table::close(set);
+            table::close_here(set);
         }
         epoll::set_made(set);
     }
