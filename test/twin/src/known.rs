@@ -57,11 +57,36 @@ impl FoundAt<'_> {
         kinds.iter().any(|kind| self.difference.kind.ends_with(kind))
     }
 
+    /// Whether a call of epoll has returned as many events as it had room for, on both sides.
+    fn is_full(&self) -> bool {
+        let last = self.last();
+        let call = match last.strip_prefix("join ") {
+            Some(actor) => self.steps.iter().rev().find(|step| step.starts_with(&format!("{actor}& "))),
+            None => self.steps.last(),
+        };
+        let words: Vec<&str> = call.map_or("", String::as_str).split(' ').collect();
+        let room = words.get(3).filter(|_| words.get(1).is_some_and(|call| call.starts_with("epoll_")));
+        let Difference { plain, leased, .. } = self.difference;
+        room.is_some_and(|room| {
+            [plain, leased].iter().all(|answer| answer.starts_with(&format!("ret={room} ")))
+        })
+    }
+
     fn is_wait(&self) -> bool {
         ["poll", "select", "epoll_wait", "epoll_pwait", "epoll_pwait2", "join"]
             .iter()
             .any(|call| self.difference.kind.split(':').next().is_some_and(|kind| kind.ends_with(call)))
     }
+}
+
+/// Of a sender whose datagrams come in another order on the leased side.
+pub const BEHIND: &str = "manual: what is handed over comes behind what the kernel has got before";
+
+/// Whether a step may have had what is in a ring handed over to other processes.
+#[must_use]
+pub fn hands_over(steps: &[String]) -> bool {
+    let ways = [" give ", " fork ", " exec", " close ", " dup2 ", " dup3 "];
+    steps.iter().any(|step| ways.iter().any(|way| step.contains(way)))
 }
 
 /// Options for control data that a lease does not give.
@@ -163,6 +188,11 @@ const KNOWN: &[Known] = &[
                 && found.difference.plain.contains(":4,")
                 && ["EPOLLET", "EPOLLOUT"].iter().all(|flag| found.has(flag))
         },
+        then: Then::End,
+    },
+    Known {
+        name: "twin: which of several sockets that are ready, if there is room for fewer",
+        matches: |found| found.is_of(&[":events"]) && found.is_full(),
         then: Then::End,
     },
     Known {

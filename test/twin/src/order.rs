@@ -45,7 +45,7 @@ impl Look {
 }
 
 /// A datagram as an answer describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Datagram {
     /// Its first bytes.
     head: String,
@@ -114,32 +114,50 @@ fn whole(taken: Vec<Datagram>, own_rest: &[Datagram], other_rest: &[Datagram]) -
     found.collect()
 }
 
-/// Whether each sender's datagrams are the same, in the same order.
-fn is_same_of_each(ours: &[Datagram], theirs: &[Datagram]) -> bool {
+/// In what two orders differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each sender's datagrams are in the same one.
+    OfEachSame,
+    /// A sender's datagrams are the same, but in another one.
+    OfOneAnother,
+}
+
+/// `None`: there are other datagrams.
+fn order_of(ours: &[Datagram], theirs: &[Datagram]) -> Option<Order> {
     let of = |all: &[Datagram], name: &str| -> Vec<Datagram> {
         all.iter().filter(|one| one.name == name).cloned().collect()
     };
-    ours.len() == theirs.len() && ours.iter().all(|one| of(ours, &one.name) == of(theirs, &one.name))
+    let sorted = |all: &[Datagram]| {
+        let mut all = all.to_vec();
+        all.sort();
+        all
+    };
+    if sorted(ours) != sorted(theirs) {
+        return None;
+    }
+    let is_same = ours.iter().all(|one| of(ours, &one.name) == of(theirs, &one.name));
+    Some(if is_same { Order::OfEachSame } else { Order::OfOneAnother })
 }
 
-/// Whether two answers to a call differ in the order of different senders alone. Receives all that waits on the socket,
-/// on both sides: they are in the same state afterwards if the result is true.
+/// Whether two answers to a call differ in the order of datagrams alone, and in which. Receives all that waits on the
+/// socket, on both sides: they are in the same state afterwards if there is a result.
 ///
 /// # Errors
 /// Of the system.
-pub fn differs_only_across_senders(
+pub fn differs_alone(
     sides: &mut [Subject; 2],
     actor: usize,
     look: &Look,
     answers: &[String; 2],
-) -> Result<bool> {
+) -> Result<Option<Order>> {
     let is_good = |answer: &String| answer.starts_with("ret=") && !answer.starts_with("ret=-");
     let has_nothing = |answer: &String| look.takes && datagrams(answer).is_empty();
     if !answers.iter().all(is_good)
         || answers.iter().any(has_nothing)
         || !sides.iter().all(|side| side.is_idle(actor))
     {
-        return Ok(false);
+        return Ok(None);
     }
     let take = |answer: &str| if look.takes { datagrams(answer) } else { Vec::new() };
     let [ours, theirs] = answers.each_ref().map(|answer| take(answer));
@@ -151,7 +169,7 @@ pub fn differs_only_across_senders(
     let mut theirs = whole(theirs, &their_rest, &our_rest);
     ours.extend(our_rest);
     theirs.extend(their_rest);
-    Ok(is_same_of_each(&ours, &theirs))
+    Ok(order_of(&ours, &theirs))
 }
 
 #[cfg(test)]
@@ -198,13 +216,14 @@ mod tests {
     fn order_counts_within_a_sender_alone() {
         let [a, b] = ["1", "2"].map(|head| datagram(head, "x"));
         let c = datagram("3", "y");
-        let same = |ours: [&Datagram; 3], theirs: &[&Datagram]| {
+        let order = |ours: [&Datagram; 3], theirs: &[&Datagram]| {
             let owned = |all: &[&Datagram]| all.iter().map(|one| (*one).clone()).collect::<Vec<_>>();
-            is_same_of_each(&owned(&ours), &owned(theirs))
+            order_of(&owned(&ours), &owned(theirs))
         };
-        assert!(same([&a, &b, &c], &[&c, &a, &b]) && same([&a, &b, &c], &[&a, &c, &b]));
-        assert!(!same([&a, &b, &c], &[&b, &a, &c]), "of one sender, in another order");
-        assert!(!same([&a, &b, &c], &[&a, &b]), "one is missing");
-        assert!(!same([&a, &b, &c], &[&a, &b, &b]), "one is another one");
+        assert_eq!(order([&a, &b, &c], &[&c, &a, &b]), Some(Order::OfEachSame));
+        assert_eq!(order([&a, &b, &c], &[&a, &c, &b]), Some(Order::OfEachSame));
+        assert_eq!(order([&a, &b, &c], &[&b, &a, &c]), Some(Order::OfOneAnother));
+        assert_eq!(order([&a, &b, &c], &[&a, &b]), None, "one is missing");
+        assert_eq!(order([&a, &b, &c], &[&a, &b, &b]), None, "one is another one");
     }
 }

@@ -230,6 +230,30 @@ impl Subject {
         }
     }
 
+    /// Waits until a thread that is in no call has run the handlers of its signals: of what is sent to its socket next, it
+    /// is by chance otherwise whether a handler receives it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn await_handler(&self, actor: usize, within: Duration) -> Result<()> {
+        let Some((pid, tid)) = self.actors[actor].who else { return Ok(()) };
+        if self.is_busy(actor) && !self.has_answer(actor, Duration::ZERO)? {
+            return Ok(());
+        }
+        let deadline = Instant::now() + within;
+        loop {
+            let Ok(status) = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else {
+                return Ok(());
+            };
+            let has = |line: &str| status.lines().any(|of| of.starts_with(line));
+            if has("State:\tZ") || has("State:\tS") && has("SigPnd:\t0000000000000000") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "a signal is not handled");
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends it: every process that has said who it is. Returns how the first one ended.
     ///
     /// # Errors

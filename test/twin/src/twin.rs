@@ -17,7 +17,7 @@ use crate::compare::{Difference, differences, may_lend};
 use crate::frame::{datagram, frames};
 use crate::known::{self, FoundAt, Then};
 use crate::link::Link;
-use crate::order::{self, Look};
+use crate::order::{self, Look, Order};
 use crate::subject::{self, Doing, Subject};
 
 /// Maximum time of a call that does not block.
@@ -297,9 +297,18 @@ impl Run<'_> {
             let Some(pair) = pair else { continue };
             let [plain, leased] = &pair;
             let found = differences(at, &words, plain, leased, self.mode);
-            if !found.iter().all(Difference::is_measured) && self.is_other_order(&words, &pair)? {
-                self.outcome.across_senders += 1;
-                continue;
+            if !found.iter().all(Difference::is_measured) {
+                match self.other_order(&words, &pair)? {
+                    Some(Order::OfEachSame) => {
+                        self.outcome.across_senders += 1;
+                        continue;
+                    }
+                    Some(Order::OfOneAnother) if known::hands_over(&steps[..at]) => {
+                        self.outcome.known.push(known::BEHIND);
+                        continue;
+                    }
+                    _ => {}
+                }
             }
             for found in found {
                 let explain = self.twin.folder.path().join("explain");
@@ -311,19 +320,19 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the answers to a step differ in the order of different senders alone.
-    fn is_other_order(&mut self, words: &[&str], answers: &[String; 2]) -> Result<bool> {
+    /// If the answers to a step differ in the order of datagrams alone: in which.
+    fn other_order(&mut self, words: &[&str], answers: &[String; 2]) -> Result<Option<Order>> {
         let (name, look) = match words {
             ["join", name] => (*name, actor_of(name).and_then(|actor| self.looks[actor].clone())),
             _ => (words[0], Look::of(words)),
         };
-        let (Some(actor), Some(look)) = (actor_of(name), look) else { return Ok(false) };
+        let (Some(actor), Some(look)) = (actor_of(name), look) else { return Ok(None) };
         // Another actor that waits would take what is to be compared.
         let waits = |side: &Subject| (0..subject::ACTORS).any(|actor| side.is_busy(actor));
         if self.sides.iter().any(waits) {
-            return Ok(false);
+            return Ok(None);
         }
-        order::differs_only_across_senders(&mut self.sides, actor, &look, answers)
+        order::differs_alone(&mut self.sides, actor, &look, answers)
     }
 
     fn trace(&self, step: &str, answers: Option<&[String; 2]>) {
@@ -382,8 +391,15 @@ impl Run<'_> {
             self.settled(actor)?;
             return Ok(None);
         }
-        if words[1] == "shutdown" {
-            self.others_settled()?;
+        match words[1] {
+            "shutdown" => self.others_settled()?,
+            "signal" => {
+                let other = words.get(2).and_then(|name| actor_of(name));
+                for side in &self.sides {
+                    other.map_or(Ok(()), |other| side.await_handler(other, PROMPT))?;
+                }
+            }
+            _ => {}
         }
         if let Some(started) = started {
             self.both(started, PROMPT)?;
