@@ -3,7 +3,7 @@
 //!
 //! Every protocol has up to two types. A *view* borrows received bytes; building it checks the lengths once, after
 //! which no accessor can fail or panic. A *repr* holds only what may legally be sent, and `emit`s it. The packet path
-//! uses [`udp_frame`], which does Ethernet, IP and UDP in one pass.
+//! uses [`udp_frame`] and [`tcp_frame`], which do Ethernet, IP and the transport in one pass.
 //!
 //! Never here: decisions about which frames are claimed (`stack/claims`), sockets, clocks, allocation.
 
@@ -18,6 +18,7 @@ pub mod ipv6;
 mod mac;
 pub mod offload;
 pub mod tcp;
+pub mod tcp_frame;
 pub mod udp;
 pub mod udp_frame;
 pub mod udp_template;
