@@ -188,6 +188,8 @@ pub struct Tcp {
     /// Connections with events, and with something to send.
     ready: VecDeque<u32>,
     pending: VecDeque<u32>,
+    /// Tuples that stand for nothing any more, if anybody wants to know.
+    gone: Option<VecDeque<Tuple>>,
     unknown: Unknown,
     secret: [u64; 2],
     /// Whether `fast.rs` is used: a test compares it with the general way.
@@ -225,10 +227,54 @@ impl Tcp {
             starving: VecDeque::new(),
             ready: VecDeque::new(),
             pending: VecDeque::new(),
+            gone: None,
             unknown,
             secret,
             #[cfg(test)]
             straight: true,
+        }
+    }
+
+    /// From now on [`Self::next_gone`] says which tuples stand for nothing any more.
+    #[must_use]
+    pub fn telling_what_is_gone(mut self) -> Self {
+        self.gone = Some(VecDeque::new());
+        self
+    }
+
+    /// Takes the next tuple of which no connection, half-open one or record of TIME_WAIT is left. It is told once each
+    /// time. To be called after each call that may end one.
+    pub fn next_gone(&mut self) -> Option<Tuple> {
+        let gone = self.gone.as_mut()?;
+        while let Some(tuple) = gone.pop_front() {
+            // It may have begun again since.
+            if !self.table.contains_key(&tuple) {
+                return Some(tuple);
+            }
+        }
+        None
+    }
+
+    /// Whether a connection, a half-open one, or a record of TIME_WAIT has this tuple.
+    #[must_use]
+    pub fn has(&self, tuple: &Tuple) -> bool {
+        self.table.contains_key(tuple)
+    }
+
+    /// The host knows that the path of a connection carries IP packets of at most `mtu` bytes: longer segments that are
+    /// in flight are sent again in pieces.
+    pub fn path_carries(&mut self, tuple: &Tuple, mtu: u16) {
+        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
+            connection.path_carries(mtu, &self.shared);
+            self.touch(index);
+        }
+    }
+
+    /// A tuple was removed, and stands for nothing any more.
+    fn is_gone(&mut self, tuple: &Tuple) {
+        if let Some(gone) = &mut self.gone {
+            gone.push_back(*tuple);
         }
     }
 
@@ -294,6 +340,7 @@ impl Tcp {
             let of_it = self.half_open.get(index).is_some_and(|(_, record)| record.listener == listener.0);
             if of_it && let Some((tuple, _)) = self.half_open.remove(index) {
                 self.table.remove(&tuple);
+                self.is_gone(&tuple);
                 self.half_open_wheel.set(index, Instant::NEVER);
             }
         }
@@ -353,6 +400,7 @@ impl Tcp {
     ) -> Result<ConnectionId, ConnectError> {
         let tuple = Tuple::new(local, remote);
         let mut iss = self.first_number(now, &tuple);
+        let mut follows = false;
         match self.table.get(&tuple).copied() {
             Some(Entry::TimeWait(index)) => {
                 let Some((_, record)) = self.time_wait.get(index) else { return Err(ConnectError::InUse) };
@@ -361,13 +409,17 @@ impl Tcp {
                 }
                 // Above all numbers of the one before, with its largest window.
                 iss = iss.max(record.snd_nxt + 65_537);
-                self.end_time_wait(index);
+                self.replace_time_wait(index);
+                follows = true;
                 self.shared.counters.time_wait_reused += 1;
             }
             Some(_) => return Err(ConnectError::InUse),
             None => {}
         }
         if self.is_full() {
+            if follows {
+                self.is_gone(&tuple);
+            }
             return Err(ConnectError::Full);
         }
         let offset = self.clock_offset(&tuple);
@@ -668,14 +720,15 @@ impl Tcp {
             let record = waits.then(|| connection.time_wait(now, self.shared.config.time_wait_time));
             connection.opened_by = OpenedBy::Detached;
             self.table.remove(&tuple);
-            if let Some(record) = record {
-                self.begin_time_wait(tuple, record);
+            if !record.is_some_and(|record| self.begin_time_wait(tuple, record)) {
+                self.is_gone(&tuple);
             }
         } else if connection.opened_by == OpenedBy::Detached
             && self.table.get(&connection.tuple) == Some(&Entry::Connection(index))
         {
             let tuple = connection.tuple;
             self.table.remove(&tuple);
+            self.is_gone(&tuple);
         }
         let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
         if connection.is_over() {
@@ -688,10 +741,11 @@ impl Tcp {
         }
     }
 
-    fn begin_time_wait(&mut self, tuple: Tuple, record: TimeWait) {
+    /// Returns whether there is a record of TIME_WAIT now.
+    fn begin_time_wait(&mut self, tuple: Tuple, record: TimeWait) -> bool {
         let config = &self.shared.config;
         if config.time_wait == 0 || config.time_wait_time.is_zero() {
-            return;
+            return false;
         }
         let most = config.time_wait as usize;
         while self.time_wait.len() >= most || self.time_wait_order.len() >= 2 * most {
@@ -705,14 +759,21 @@ impl Tcp {
         let uses = self.time_wait.uses(index).unwrap_or(0);
         self.table.insert(tuple, Entry::TimeWait(index));
         self.time_wait_order.push_back((until, index, uses));
+        true
     }
 
     fn end_time_wait(&mut self, index: u32) {
-        if let Some((tuple, _)) = self.time_wait.remove(index)
-            && self.table.get(&tuple) == Some(&Entry::TimeWait(index))
-        {
-            self.table.remove(&tuple);
+        if let Some(tuple) = self.replace_time_wait(index) {
+            self.is_gone(&tuple);
         }
+    }
+
+    /// Ends a record of TIME_WAIT whose tuple goes on; returns the tuple.
+    fn replace_time_wait(&mut self, index: u32) -> Option<Tuple> {
+        let (tuple, _) = self.time_wait.remove(index)?;
+        let is_it = self.table.get(&tuple) == Some(&Entry::TimeWait(index));
+        is_it.then(|| self.table.remove(&tuple));
+        is_it.then_some(tuple)
     }
 
     fn in_time_wait(
@@ -752,7 +813,7 @@ impl Tcp {
                     self.shared.counters.overflows += u64::from(full);
                     return Verdict::LeftToKernel;
                 }
-                self.end_time_wait(index);
+                self.replace_time_wait(index);
                 self.shared.counters.time_wait_reused += 1;
                 self.half_open(now, listener, tuple, segment, Some(above), sink);
             }
@@ -860,12 +921,20 @@ impl Tcp {
     }
 
     fn forget_half_open(&mut self, index: u32) {
-        let Some((tuple, record)) = self.half_open.remove(index) else { return };
+        if let Some(tuple) = self.replace_half_open(index) {
+            self.is_gone(&tuple);
+        }
+    }
+
+    /// Ends a half-open connection whose tuple goes on; returns the tuple.
+    fn replace_half_open(&mut self, index: u32) -> Option<Tuple> {
+        let (tuple, record) = self.half_open.remove(index)?;
         self.half_open_wheel.set(index, Instant::NEVER);
         self.table.remove(&tuple);
         if let Some(Some(listener)) = self.listeners.get_mut(record.listener as usize) {
             listener.half_open = listener.half_open.saturating_sub(1);
         }
+        Some(tuple)
     }
 
     /// SYN-RECEIVED after LISTEN (RFC 9293 section 3.10.7.4).
@@ -965,7 +1034,7 @@ impl Tcp {
             self.shared.counters.overflows += 1;
             return Verdict::Answered;
         }
-        self.forget_half_open(index);
+        self.replace_half_open(index);
         let handshake = record.handshake(&self.shared.config);
         let mut connection = Connection::accepted(
             *tuple,

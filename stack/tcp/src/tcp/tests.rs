@@ -96,3 +96,83 @@ fn the_straight_way_sends_what_the_general_one_sends() {
         assert!(straight.len() > 50);
     }
 }
+
+/// Follows which tuples an engine has, by what it tells.
+#[derive(Default)]
+struct Follower(std::collections::HashSet<u16>);
+
+impl Follower {
+    fn look(&mut self, tcp: &mut Tcp, tuples: &[Tuple], seed: u64) {
+        while let Some(tuple) = tcp.next_gone() {
+            assert!(!tcp.has(&tuple), "seed {seed}");
+            assert!(self.0.remove(&tuple.remote_port()), "seed {seed}: it was told twice, or never there");
+        }
+        for tuple in tuples {
+            assert!(!self.0.contains(&tuple.remote_port()) || tcp.has(tuple), "seed {seed}: it was not told");
+            if tcp.has(tuple) {
+                self.0.insert(tuple.remote_port());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_tuple_that_is_gone_is_told_once() {
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let config = Config { time_wait: 3, time_wait_time: Duration::from_secs(2), ..Config::default() };
+        let server: SocketAddr = ([192, 0, 2, 2], 80).into();
+        let client = |port: u16| SocketAddr::from(([192, 0, 2, 1], 4000 + port));
+        let tuples: Vec<_> = (0..8).map(|port| Tuple::new(server, client(port))).collect();
+        let [mut peers, told] =
+            [1, 2].map(|secret| Tcp::new(config.clone(), Unknown::LeaveToKernel, [secret, seed]));
+        let mut told = told.telling_what_is_gone();
+        let listener = told.listen(server, 3, Options::default());
+        let (mut now, mut follower) = (Instant::from_nanos(1 << 40), Follower::default());
+        let (mut open, mut accepted) = (Vec::new(), Vec::new());
+        for round in 0..400 {
+            now += Duration::from_micros(random.u64(1..400_000));
+            if round < 300
+                && let Ok(id) = peers.connect(now, client(random.u16(..8)), server, Options::default())
+            {
+                open.push(id);
+            }
+            accepted.extend(told.accept(listener));
+            for (engine, ids) in [(&mut peers, &mut open), (&mut told, &mut accepted)] {
+                if !ids.is_empty() && (random.bool() || round >= 300) {
+                    let id = ids.swap_remove(random.usize(..ids.len()));
+                    if random.bool() { engine.close(now, id) } else { engine.abort(now, id) }
+                }
+            }
+            follower.look(&mut told, &tuples, seed);
+            let (mut to_us, mut to_peers) = (Log::default(), Log::default());
+            peers.advance(now, 100, &mut to_us);
+            told.advance(now, 100, &mut to_peers);
+            follower.look(&mut told, &tuples, seed);
+            while !to_us.0.is_empty() || !to_peers.0.is_empty() {
+                for bytes in std::mem::take(&mut to_us.0) {
+                    let view = tcp::Segment::parse(&bytes).expect("a segment");
+                    let tuple = tuples[usize::from(view.source_port() - 4000)];
+                    if random.u8(..10) > 0 {
+                        told.segment(now, &tuple, &Segment::new(&view, false, 0), &mut Later, &mut to_peers);
+                    }
+                    follower.look(&mut told, &tuples, seed);
+                }
+                for bytes in std::mem::take(&mut to_peers.0) {
+                    let view = tcp::Segment::parse(&bytes).expect("a segment");
+                    let tuple = Tuple::new(client(view.destination_port() - 4000), server);
+                    if random.u8(..10) > 0 {
+                        peers.segment(now, &tuple, &Segment::new(&view, false, 0), &mut Later, &mut to_us);
+                    }
+                }
+            }
+        }
+        told.stop_listening(now, listener);
+        for _ in 0..200 {
+            now += Duration::from_secs(10);
+            told.advance(now, 1000, &mut Log::default());
+            follower.look(&mut told, &tuples, seed);
+        }
+        assert!(follower.0.is_empty(), "seed {seed}: {:?}", follower.0);
+    }
+}
