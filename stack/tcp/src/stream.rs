@@ -140,7 +140,9 @@ impl Transport for Stream<'_> {
         let lent = len.min(bytes_max);
         if lent > known {
             self.connection.lent = lent as u32;
-            return Ok(Received::Bytes { len: lent - known, more: lent < len });
+            // The end of the stream may have come in the same edge.
+            let more = lent < len || self.connection.has_all_but(len);
+            return Ok(Received::Bytes { len: lent - known, more });
         }
         Ok(if self.connection.has_all_but(known) { Received::End } else { Received::Nothing })
     }
