@@ -158,6 +158,17 @@ fn service(service: &Service) -> String {
             let _ = write!(text, "; they hold {} bytes", service.tcp.queued_bytes);
         }
     }
+    let fast = service.fast_tcp;
+    if fast.fast_accepted + fast.declined > 0 {
+        let _ = write!(
+            text,
+            "\n    of these on the fast path: {} connections, {} so far",
+            fast.fast_connections, fast.fast_accepted
+        );
+        if fast.declined > 0 {
+            let _ = write!(text, ", {} left to the kernel", fast.declined);
+        }
+    }
     if service.sessions.sessions > 0 {
         let _ = write!(text, "\n  UDP: {} sessions", service.sessions.sessions);
     }

@@ -40,6 +40,7 @@ mod start;
 mod streams;
 mod switch;
 mod take_over;
+mod tcp;
 mod top;
 mod trouble;
 mod tune;

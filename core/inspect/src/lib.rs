@@ -30,7 +30,7 @@ pub use reason::{Drops, Reason};
 pub use service::{RequestCounts, ServiceCounters, SessionCounts};
 pub use serving::{ClaimCounters, ClaimCounts, ServeCounters, ServeCounts};
 pub use switching::{SwitchCounters, SwitchCounts};
-pub use tcp::{TcpCounters, TcpCounts};
+pub use tcp::{FastTcpCounters, FastTcpCounts, TcpCounters, TcpCounts};
 
 #[doc(hidden)]
 pub use serde;

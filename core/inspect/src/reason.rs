@@ -187,6 +187,14 @@ reasons! {
     PacketInRate => "packet_in_rate",
     /// A frame was not sent to the controllers: those before it wait to be read, in all the memory that there is for them.
     PacketInFull => "packet_in_full",
+    /// The TCP header is longer than the segment, or shorter than a header may be (RFC 9293 section 3.1).
+    TcpHeader => "tcp_header",
+    /// The TCP checksum is wrong.
+    TcpChecksum => "tcp_checksum",
+    /// A claimed TCP segment belongs to no connection of the worker: the connection has just ended.
+    NoConnection => "no_connection",
+    /// A TCP segment was not sent: the next hop of its peer is not known at present. It is sent again later.
+    NoNextHop => "no_next_hop",
 }
 
 /// One counter per [`Reason`].

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::{Computed, Counter, Drops, TcpCounters, counters};
+use crate::{Computed, Counter, Drops, FastTcpCounters, TcpCounters, counters};
 
 counters! {
     /// Counters of one entry of what a service is served by.
@@ -56,8 +56,12 @@ counters! {
         pub partial_checksums: Counter,
         /// Whether a callback of the service has been called and has not returned.
         pub called: Arc<AtomicBool>,
-        /// The counters of TCP connections.
+        /// The counters of TCP connections over the kernel's sockets.
         pub tcp: TcpCounters,
+        /// The counters of TCP connections on the fast path.
+        pub fast_connections: TcpCounters,
+        /// The counters of the TCP engine of the fast path.
+        pub fast_tcp: FastTcpCounters,
         /// Replies to peers for which there was no room in the egress table.
         pub peers_overflow: Counter,
     }

@@ -1,6 +1,6 @@
 //! The counters of a service's TCP connections on one worker.
 
-use crate::{Counter, counters};
+use crate::{Computed, Counter, counters};
 
 counters! {
     /// Counters of one worker's TCP connections; written by the worker, read by control.
@@ -20,6 +20,35 @@ counters! {
             stream_bytes_out: Counter => counter("twinpath_service_stream_bytes_sent");
             /// Times that a connection waited for room among the threads that may block.
             deferred_waits: Counter => counter("twinpath_service_deferred_waits");
+        }
+    } and {}
+}
+
+counters! {
+    /// Counters of one worker's TCP engine for a service; written by the worker, read by control.
+    pub struct FastTcpCounters {
+        /// What a service's TCP engines have counted, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        FastTcpCounts {
+            /// TCP connections open on the fast path.
+            fast_connections: Computed => gauge("twinpath_service_fast_connections");
+            /// TCP connections accepted on the fast path.
+            fast_accepted: Computed => counter("twinpath_service_fast_connections_accepted");
+            /// TCP connections whose handshake is under way on the fast path.
+            fast_half_open: Counter => gauge("twinpath_service_fast_half_open");
+            /// TCP connections of the fast path in TIME_WAIT.
+            fast_time_wait: Counter => gauge("twinpath_service_fast_time_wait");
+            /// TCP segments received on the fast path.
+            segments_in: Counter => counter("twinpath_service_fast_segments_received");
+            /// TCP segments sent on the fast path.
+            segments_out: Counter => counter("twinpath_service_fast_segments_sent");
+            /// TCP segments sent again on the fast path.
+            retransmitted: Counter => counter("twinpath_service_fast_segments_retransmitted");
+            /// TCP connections of the fast path that either end has reset.
+            fast_resets: Counter => counter("twinpath_service_fast_connections_reset");
+            /// Requests for a TCP connection that were left to the kernel although they had been taken: the next hop is
+            /// not one of the fast path, or a table was full.
+            declined: Counter => counter("twinpath_service_fast_connections_declined");
         }
     } and {}
 }

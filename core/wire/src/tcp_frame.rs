@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use crate::checksum::Sum;
-use crate::offload::TCP_CHECKSUM_AT;
+use crate::offload::{Headers, TCP_CHECKSUM_AT};
 use crate::{
     ChecksumFound, ChecksumTrust, EmitError, EtherType, Mac, ParseError, Protocol, eth, ipv4, ipv6, tcp,
 };
@@ -46,6 +46,24 @@ pub fn parse(frame: &[u8], trust: ChecksumTrust) -> Result<TcpFrame<'_>, ParseEr
         EtherType::IPV6 => parse_ipv6(eth.payload(), trust),
         _ => Err(ParseError::EtherType),
     }
+}
+
+/// The source and the destination of a segment, if its headers are those of TCP over IP without a tag. Nothing else is
+/// checked, and the frame may end behind them.
+#[must_use]
+pub fn ends(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let headers =
+        Headers::find(frame).filter(|headers| headers.is_tcp && headers.ip_at == eth::HEADER_LEN)?;
+    let address = |at: usize| -> Option<IpAddr> {
+        let rest = frame.get(headers.ip_at + at..)?;
+        Some(match headers.is_ipv6 {
+            true => IpAddr::from(*rest.first_chunk::<16>()?),
+            false => IpAddr::from(*rest.first_chunk::<4>()?),
+        })
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(*frame.get(headers.transport_at + at..)?.first_chunk()?));
+    let (source, destination) = if headers.is_ipv6 { (8, 24) } else { (12, 16) };
+    Some((SocketAddr::new(address(source)?, port(0)?), SocketAddr::new(address(destination)?, port(2)?)))
 }
 
 #[inline]

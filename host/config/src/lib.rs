@@ -15,7 +15,7 @@ pub use crate::values::{
     AddressError, AddressList, AttachAsked, Command, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode,
     Fault, FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortKind,
     PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry,
-    UnknownAttach, UnknownPath, VlanList, goal,
+    TcpPathAsked, UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 pub use twinpath_worker::thread::priority::Priority;

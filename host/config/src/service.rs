@@ -10,7 +10,7 @@ use twinpath_wire::Protocol;
 use super::key::{Change, Override as _, section};
 use super::worker::WORKERS_MAX;
 use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
-use crate::values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
+use crate::values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, TcpPathAsked, is_name};
 
 /// Maximum number of own addresses of a service: each needs a socket.
 const ADDRESSES_MAX: usize = 64;
@@ -43,10 +43,14 @@ section! {
             range(1, 65_535), unset("none"), option("udp", "PORT", SERVE_PORTS), example("7"),
             change(Change::ReloadAnew);
 
-        /// TCP port, served on the kernel path
+        /// TCP port, served on the kernel path, and on the fast path if tcp_path says so
         tcp: Option<NonZeroU16> = None =>
             range(1, 65_535), unset("none"), option("tcp", "PORT", SERVE_PORTS), example("7"),
             change(Change::ReloadAnew);
+
+        /// Path of the TCP connections: the kernel's, or the fast one and the kernel's for what that does not take
+        tcp_path: TcpPathAsked = TcpPathAsked::default() =>
+            option("tcp-path", "PATH", SERVE_PORTS), change(Change::ReloadAnew);
 
         /// EtherType of the frames that reflect serves, such as 0x88b5
         ethertype: Option<u16> = None =>
@@ -225,6 +229,7 @@ impl Service {
             self.name_fault(),
             self.kind_fault(),
             self.rpc_fault(),
+            self.tcp_path_fault(),
             self.addresses_fault(),
             self.flows_fault(),
             self.sources_fault(),
@@ -359,6 +364,12 @@ impl Service {
             .then(|| ("service.udp", format!("no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp ({usual})")))
     }
 
+    fn tcp_path_fault(&self) -> Option<Wrong> {
+        (self.tcp_path == TcpPathAsked::Fast && self.tcp.is_none()).then(|| {
+            ("service.tcp_path", "there is no TCP port: set service.tcp, or give --tcp PORT".to_owned())
+        })
+    }
+
     fn addresses_fault(&self) -> Option<Wrong> {
         let wrong = |sentence: String| Some(("service.addresses", sentence));
         if !self.addresses.is_empty() && !self.has_port() {
@@ -396,7 +407,9 @@ impl Service {
             return wrong(format!("{twice} stands there twice"));
         }
         if let Some(tcp) = self.flows.iter().find(|flow| flow.0.protocol == Protocol::Tcp) {
-            return wrong(format!("{tcp}: TCP has the kernel path only, so there is nothing to claim"));
+            return wrong(format!(
+                "{tcp}: connections are claimed one by one as they begin: set service.tcp_path instead"
+            ));
         }
         for flow in &self.flows {
             if let Err(fault) = Claim::flow(flow.0).check() {

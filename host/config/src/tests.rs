@@ -327,7 +327,7 @@ fn claims_by_address_flow_and_sender_are_checked() {
     assert!(flow.contains("no flow: write udp, the peer and our end"), "{flow}");
     assert_eq!(
         fault("flows = [\"tcp,10.9.0.1:4444,10.9.0.2:7\"]\n"),
-        "x.toml:5: service.flows: tcp,10.9.0.1:4444,10.9.0.2:7: TCP has the kernel path only, so there is nothing to claim"
+        "x.toml:5: service.flows: tcp,10.9.0.1:4444,10.9.0.2:7: connections are claimed one by one as they begin: set service.tcp_path instead"
     );
     let mixed = fault("flows = [\"udp,[fd00::1]:4444,10.9.0.2:7\"]\n");
     assert!(mixed.contains("different IP families"), "{mixed}");

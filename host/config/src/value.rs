@@ -18,7 +18,7 @@ use super::rpc::RpcOverrides;
 use crate::values::{
     AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
     Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind,
-    SourceText, StaticEntry, VlanList,
+    SourceText, StaticEntry, TcpPathAsked, VlanList,
 };
 
 fn parse<T: FromStr<Err: Display>>(texts: &[String]) -> Result<T, String> {
@@ -56,6 +56,7 @@ parsed! {
     PathAsked: words(&PathAsked::ALL.map(PathAsked::name));
     AttachAsked: words(&AttachAsked::ALL.map(AttachAsked::name));
     ReflexAsked: words(&ReflexAsked::ALL.map(ReflexAsked::name));
+    TcpPathAsked: words(&TcpPathAsked::ALL.map(TcpPathAsked::name));
     Sandbox: words(&Sandbox::ALL.map(Sandbox::name));
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
     PortMode: words(&PortMode::ALL.map(PortMode::name));

@@ -137,7 +137,8 @@ impl Instance {
             services.map(|service| count(&service.serve).get()).sum()
         };
         Draining {
-            connections: serve(|serve| &serve.tcp.connections),
+            connections: serve(|serve| &serve.tcp.connections)
+                + serve(|serve| &serve.fast_connections.connections),
             deferred: serve(|serve| &serve.deferred),
             left_ms: left.as_millis() as u64,
             cut_off: self.everyone().map(|worker| worker.dropped(Reason::DrainTimeout)).sum(),

@@ -132,6 +132,7 @@ mod tests {
                 rpcbind: Vec::new(),
                 udp: Some(7),
                 tcp: None,
+                fast_tcp: false,
                 ethertype: None,
                 addresses: Vec::new(),
                 flows: Vec::new(),

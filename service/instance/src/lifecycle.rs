@@ -29,6 +29,7 @@ impl Instance {
         while let Some(event) = self.events.pop_front() {
             self.handle(event).await;
         }
+        self.drop_leaving_claims();
     }
 
     /// Handles an event: carries out what follows, up to the last outcome.

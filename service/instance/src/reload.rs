@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use twinpath_claims::Claim;
 use twinpath_config::{Changes, Config, Fault, Origin};
 use twinpath_host::metrics;
 use twinpath_host::notify;
@@ -415,12 +416,14 @@ impl Instance {
         let count = self.workers.len();
         let workers = self.for_workers(count, true);
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        let mut helds = Vec::new();
+        let (mut helds, mut fresh_plans) = (Vec::new(), Vec::new());
         for ((((_, plan), service), sockets), part) in fresh.into_iter().zip(bound).zip(parts) {
             helds.push(Held::of(part, &sockets).map_err(InstanceError::Control)?);
+            fresh_plans.push((*plan).clone());
             let new = workers.service(plan, part, &**service, sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
         }
+        self.connections.guard(fresh_plans.iter().zip(&helds));
         let mut helds = helds.into_iter();
         let fresh = changes.services.iter().map(|origin| if is_fresh(&origin) { helds.next() } else { None });
         Ok((Staged { fresh: fresh.collect(), services: each, frame_claims, metrics }, plan))
@@ -473,7 +476,8 @@ impl Instance {
     /// Changes the claims of the attached programs to those of the present plan, which is the new one; restores those
     /// of the former one if that fails.
     pub(super) fn change_claims(&mut self) -> Outcome {
-        let claims = self.plan.claims();
+        self.keep_leaving_claims();
+        let claims = self.claims();
         if claims.is_empty() {
             return Outcome::Nothing;
         }
@@ -484,6 +488,7 @@ impl Instance {
             return Outcome::OtherPrograms;
         }
         let former = self.reloads.change.as_ref().map(|change| change.plan.claims()).unwrap_or_default();
+        let former = self.claimable(former);
         let Some(attachment) = &mut self.interface.attachment else { return Outcome::Nothing };
         let Err(error) = attachment.claim(claims) else { return Outcome::Done };
         // The error may come from the clean-up after the new claims were in force.
@@ -607,5 +612,42 @@ impl Instance {
     pub(super) fn left(&mut self, worker: usize, part: usize) {
         self.workers[worker].services.retain(|service| service.part != part);
         self.events.push_back(Event::Left(part));
+    }
+
+    /// Removed services have connections until they have left: what is claimed for these stays claimed. Called when the
+    /// plan is the new one.
+    fn keep_leaving_claims(&mut self) {
+        let former = self.reloads.change.as_ref().map(|change| change.plan.claims()).unwrap_or_default();
+        let now = self.plan.claims();
+        let is_gone = |claim: &Claim| claim.connections && !now.contains(claim);
+        self.leaving_claims.extend(former.into_iter().filter(is_gone));
+        self.leaving_claims.retain(|claim| !now.contains(claim));
+        self.leaving_claims.dedup();
+    }
+
+    /// The claims on the interface: those of the plan, and those of connections of removed services.
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        self.claimable(self.plan.claims().into_iter().chain(self.leaving_claims.iter().cloned()))
+    }
+
+    /// Those of the claims that this instance can serve.
+    fn claimable(&self, claims: impl IntoIterator<Item = Claim>) -> Vec<Claim> {
+        let has_connections = self.connections.flows().is_some();
+        claims.into_iter().filter(|claim| has_connections || !claim.connections).collect()
+    }
+
+    /// Every removed service has left: nothing is claimed for them any more.
+    pub(super) fn drop_leaving_claims(&mut self) {
+        if self.leaving_claims.is_empty() || self.lifecycle.has_leaving() {
+            return;
+        }
+        self.leaving_claims.clear();
+        let claims = self.claims();
+        if let Some(attachment) = &mut self.interface.attachment
+            && !claims.is_empty()
+            && let Err(error) = attachment.claim(claims)
+        {
+            tracing::error!("what removed services had is still claimed: {error}");
+        }
     }
 }

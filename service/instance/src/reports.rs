@@ -12,9 +12,11 @@ use twinpath_config::{Path, mark_set};
 use twinpath_host::{report_process, rows};
 use twinpath_inspect::ControlReason;
 use twinpath_observe::report::{
-    self as report, ClaimCounts, Report, RequestCounts, ServeCounts, ServiceClaim, SessionCounts, TcpCounts,
+    self as report, ClaimCounts, FastTcpCounts, Report, RequestCounts, ServeCounts, ServiceClaim,
+    SessionCounts, TcpCounts,
 };
 use twinpath_service::ServiceCounters;
+use twinpath_wire::Protocol;
 
 use super::Instance;
 use crate::plan::{ServicePlan, port_claim};
@@ -103,6 +105,7 @@ impl Instance {
     fn report_service(&self, plan: &ServicePlan, part: usize, kept: &KeptEntries) -> report::Service {
         let handles = || self.handles(part);
         let counted = || handles().filter_map(|handle| handle.service.as_deref());
+        let fast = TcpCounts::sum(handles().map(|handle| &handle.serve.fast_connections));
         report::Service {
             name: plan.name.clone(),
             claims: self.report_claims(plan, part),
@@ -114,7 +117,14 @@ impl Instance {
                 deferred_threads: handles().map(ServiceHandle::slow_threads).sum(),
                 ..ServeCounts::sum(handles().map(|handle| &*handle.serve))
             },
-            tcp: TcpCounts::sum(handles().map(|handle| &handle.serve.tcp)),
+            tcp: TcpCounts::sum(
+                handles().flat_map(|handle| [&handle.serve.tcp, &handle.serve.fast_connections]),
+            ),
+            fast_tcp: FastTcpCounts {
+                fast_connections: fast.connections,
+                fast_accepted: fast.accepted,
+                ..FastTcpCounts::sum(handles().map(|handle| &handle.serve.fast_tcp))
+            },
             sessions: SessionCounts::sum(counted()),
             requests: counted().map(ServiceCounters::requests).reduce(RequestCounts::with),
             own: own_metrics(counted()),
@@ -137,7 +147,9 @@ impl Instance {
             .iter()
             .map(|flow| (describe(&Claim::flow(*flow)), self.path_at(Some(flow.destination.ip()))));
         let ports = served.ports().iter().map(|port| {
-            let now = if plan.flows.is_empty() {
+            let now = if port.protocol == Protocol::Tcp {
+                self.path_of_connections(port.address)
+            } else if plan.flows.is_empty() {
                 self.path_at(port.address)
             } else {
                 (
@@ -161,13 +173,25 @@ impl Instance {
                 },
             }
         });
-        let tcp = plan.tcp.map(|port| ServiceClaim {
+        let tcp = plan.tcp.filter(|_| !plan.fast_tcp).map(|port| ServiceClaim {
             claim: format!("tcp port {port}"),
             path: Path::Kernel.name().to_owned(),
-            why: "TCP is the kernel's: there is no fast path for it yet".to_owned(),
+            why: "service.tcp_path leaves TCP to the kernel".to_owned(),
             ..ServiceClaim::default()
         });
         claims.chain(tcp).collect()
+    }
+
+    /// The present path of new TCP connections to a port at one of our addresses, or in general, and the reason.
+    fn path_of_connections(&self, address: Option<IpAddr>) -> (Path, String) {
+        if let Some(why) = self.connections.why_not() {
+            return (Path::Kernel, why.to_owned());
+        }
+        let attachment = self.interface.attachment.as_ref();
+        match attachment.and_then(|attachment| attachment.no_connections()) {
+            Some(why) => (Path::Kernel, why.to_owned()),
+            None => self.path_at(address),
+        }
     }
 
     /// The present path of a claim at one of our addresses, or in general (`None`), and the reason.

@@ -12,7 +12,8 @@ use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
 use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::path::{Announcements, device};
 use twinpath_attach::{
-    AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
+    AttachError, AttachPlan, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link, learn_facts,
+    pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
 use twinpath_host::machine::Machine;
@@ -33,7 +34,7 @@ use super::stand_by::FirstInstance;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
 use crate::hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use crate::plan::{Plan, ServicePlan};
-use crate::serving::{ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
+use crate::serving::{Connections, ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
 
 /// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
 /// that is due.
@@ -109,10 +110,16 @@ impl Instance {
         }
         for (number, services) in each.into_iter().enumerate() {
             let cpu = cpu_of(&self.plan.cpus, number);
-            let frames = pool_frames(path, queues_each, self.plan.ring_frames);
+            let super_frames = if self.connections.flows().is_some() { SUPER_FRAME_CHUNKS } else { 0 };
+            let frames = pool_frames(path, queues_each, self.plan.ring_frames) + super_frames;
             let placement = self.machine.placement(cpu);
             let routes = self.routes();
-            self.workers.push(WorkerHandle::start(number, placement, idle, frames, routes, services)?);
+            let claims = self.connections.of_worker(number).unwrap_or_else(|error| {
+                tracing::warn!("worker {number} has no TCP connections on the fast path: {error}");
+                None
+            });
+            let worker = WorkerHandle::start(number, placement, idle, frames, routes, services, claims)?;
+            self.workers.push(worker);
         }
         Ok(())
     }
@@ -256,6 +263,7 @@ impl BeforeWorkers {
         needs_fast_path(plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = needs(plan, &machine, source.as_ref(), socket);
+        let connections = Connections::make(plan, choice.path, plan.workers);
         let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
         let interface = Interface::new(link, facts, choice, fallback, frame_claims).await;
         let own = OwnAddresses::now(&plan.services, mirror, interface.ifindex);
@@ -280,6 +288,8 @@ impl BeforeWorkers {
             scrapers: None,
             captures: Default::default(),
             reflexes: self.reflexes,
+            connections,
+            leaving_claims: Vec::new(),
             registered: Default::default(),
             confined,
             followers: Default::default(),
@@ -355,7 +365,8 @@ impl Instance {
         // that the former sockets had.
         set_aside(slow_sockets(&self.plan));
         let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
-        let claims = self.plan.claims();
+        self.connections.guard(self.plan.services.iter().zip(&self.held));
+        let claims = self.claims();
         if claims.is_empty() {
             return Ok(());
         }
@@ -370,8 +381,8 @@ impl Instance {
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
             replies: self.reflexes.replies(&self.plan),
-            super_frames: false,
-            connections: None,
+            connections: self.connections.flows(),
+            super_frames: self.connections.flows().is_some(),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;

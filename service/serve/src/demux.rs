@@ -5,26 +5,30 @@
 //! (the engine of one service), in their token or directly. If there is only one service, no look-up is
 //! needed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::Burst;
-use twinpath_inspect::Reason;
+use twinpath_inspect::{Drops, Reason};
 use twinpath_port::PortId;
 use twinpath_service::Service;
 use twinpath_time::Instant;
 use twinpath_udp::served::Served;
-use twinpath_wire::{EtherType, Protocol, eth};
+use twinpath_wire::{EtherType, Protocol, eth, tcp_frame};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
 use twinpath_inspect::ServeCounters;
 
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
+use crate::fast_tcp::TcpClaims;
 use crate::limits::ServiceLimits;
 
 /// Maximum number of parts, and so of services, of a worker.
 pub const PARTS_MAX: usize = 64;
+
+/// The token of the descriptor of [`TcpClaims`] belongs to a part that no service has.
+const CLAIMS_PART: usize = twinpath_worker::PARTS_MAX - 1;
 
 /// The route of a port without a service.
 const NOBODY: u8 = u8::MAX;
@@ -37,7 +41,7 @@ const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 // The events that need reserved room: `Begun`, `Drained` and `Left` of each part, the two answers to a change, and
 // `ListenersClosed`.
 const _: () = assert!(3 * PARTS_MAX + 3 <= ENGINE_RESERVE as usize);
-const _: () = assert!(PARTS_MAX <= SEVERAL as usize && PARTS_MAX <= twinpath_worker::PARTS_MAX);
+const _: () = assert!(PARTS_MAX <= SEVERAL as usize && PARTS_MAX <= CLAIMS_PART);
 
 /// Says which part of the worker each frame goes to.
 #[derive(Debug)]
@@ -128,6 +132,11 @@ trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>);
     fn is_drained(&self) -> bool;
     fn forget(&self, io: &Io<'_, ServeEvent>);
+    fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool;
+    fn syn_room(&self) -> Option<u32>;
+    fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool;
+    fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims);
+    fn release_claims(&mut self, claims: &mut dyn TcpClaims);
 }
 
 impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
@@ -145,6 +154,26 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
 
     fn forget(&self, io: &Io<'_, ServeEvent>) {
         self.forget(io);
+    }
+
+    fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool {
+        self.take_syn(now, frame, io)
+    }
+
+    fn syn_room(&self) -> Option<u32> {
+        self.syn_room()
+    }
+
+    fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.has_connection(local, remote)
+    }
+
+    fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
+        self.settle_claims(now, claims);
+    }
+
+    fn release_claims(&mut self, claims: &mut dyn TcpClaims) {
+        self.release_claims(claims);
     }
 }
 
@@ -217,6 +246,8 @@ pub struct Demux {
     leaving: usize,
     /// Frames of one part, collected before its engine is called.
     burst: Burst,
+    /// The connections of this worker as the kernel's programs know them; `None`: there are none on the fast path.
+    claims: Option<Box<dyn TcpClaims>>,
 }
 
 impl Demux {
@@ -224,7 +255,21 @@ impl Demux {
     #[must_use]
     pub fn new(routes: Routes) -> Self {
         let parts = (0..PARTS_MAX).map(|_| None).collect();
-        Self { parts, used: Vec::with_capacity(PARTS_MAX), routes, leaving: 0, burst: Burst::new() }
+        Self {
+            parts,
+            used: Vec::with_capacity(PARTS_MAX),
+            routes,
+            leaving: 0,
+            burst: Burst::new(),
+            claims: None,
+        }
+    }
+
+    /// With connections on the fast path, of the services that are made for them.
+    #[must_use]
+    pub fn with_claims(mut self, claims: Option<Box<dyn TcpClaims>>) -> Self {
+        self.claims = claims;
+        self
     }
 
     /// Adds a service as a free part.
@@ -332,12 +377,26 @@ impl Demux {
         let _ = io.tell_reserved(ServeEvent::Switched { number, former: switch });
     }
 
+    /// The part that has been told to leave and has the connection of this segment. Its successor may have its port.
+    #[cold]
+    fn leaving_part_for(&self, frame: &[u8]) -> Option<usize> {
+        let (local, remote) = ends_of(frame)?;
+        let has = |part: &u8| {
+            let service = self.parts[usize::from(*part)].as_ref();
+            service.is_some_and(|service| service.leaving && service.engine.has_connection(local, remote))
+        };
+        self.used.iter().copied().find(has).map(usize::from)
+    }
+
     /// Removes parts that were told to leave and have drained.
     fn let_leave(&mut self, io: &mut Io<'_, ServeEvent>) {
         for part in 0..self.parts.len() {
             let is_done = |service: &ServicePart| service.leaving && service.engine.is_drained();
             if self.parts[part].as_ref().is_some_and(is_done) {
                 self.one(part, io, |engine, io| engine.forget(io));
+                if let (Some(claims), Some(service)) = (&mut self.claims, &mut self.parts[part]) {
+                    service.engine.release_claims(&mut **claims);
+                }
                 // The engine holds the counters as well, so dropping this handle frees nothing.
                 if let Some(ServicePart { engine, .. }) = self.put(part, None) {
                     self.leaving -= 1;
@@ -346,6 +405,57 @@ impl Demux {
             }
         }
     }
+}
+
+impl Demux {
+    /// Passes the SYNs that wait to the services whose they are. Returns whether there was any.
+    #[cold]
+    fn take_syns(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        let Some(mut claims) = self.claims.take() else { return false };
+        let (mut any, mut refused) = (false, Vec::new());
+        claims.next_syns(&mut |frame| {
+            any = true;
+            let part = self.routes.part_for(frame);
+            let taken =
+                part.and_then(|part| self.one(part, io, |engine, io| engine.take_syn(now, frame, io)));
+            if taken != Some(true) {
+                io.drops().add(Reason::NotClaimed, 1);
+                refused.extend(ends_of(frame));
+            }
+        });
+        for (local, remote) in refused {
+            claims.release(local, remote);
+        }
+        self.claims = Some(claims);
+        // Answers have made room, and so have refusals.
+        self.settle_claims(now);
+        any
+    }
+
+    /// Tells the kernel's programs which tuples are the kernel's again, and how many SYNs they may take: as many as the
+    /// service with the least room has room for.
+    fn settle_claims(&mut self, now: Instant) {
+        let Self { parts, used, claims, .. } = self;
+        let Some(claims) = claims.as_deref_mut() else { return };
+        let mut room = None;
+        for part in used.iter() {
+            let Some(ServicePart { engine, leaving, .. }) = &mut parts[usize::from(*part)] else { continue };
+            engine.settle_claims(now, claims);
+            // One that leaves takes none, and its successor has the port already.
+            let own = engine.syn_room().filter(|_| !*leaving);
+            room = room.into_iter().chain(own).min();
+        }
+        let (room, present) = (room.unwrap_or(0), claims.room());
+        // The programs count it down: it is raised once half is used up.
+        if room < present || present < room.div_ceil(2) {
+            claims.set_room(room);
+        }
+    }
+}
+
+/// The two ends of a TCP segment: ours and the peer's. The frame may be the first one of several.
+fn ends_of(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    tcp_frame::ends(frame).map(|(source, destination)| (destination, source))
 }
 
 impl Engine for Demux {
@@ -359,6 +469,10 @@ impl Engine for Demux {
                 outcome = engine.start(now, io);
             }
         });
+        if let Some(claims) = &self.claims {
+            let drops = Drops::default();
+            outcome = outcome.and(io.part(CLAIMS_PART, &drops).fds.watch(claims.fd(), 0, false));
+        }
         outcome
     }
 
@@ -383,7 +497,10 @@ impl Engine for Demux {
         let mut collected = first;
         for frame in frames.drain(usize::MAX) {
             // A frame that no service claims goes to the first one, which counts it as `not_claimed`.
-            let part = self.routes.part_for(frame.bytes()).unwrap_or(first);
+            let mut part = self.routes.part_for(frame.bytes()).unwrap_or(first);
+            if self.leaving > 0 {
+                part = self.leaving_part_for(frame.bytes()).unwrap_or(part);
+            }
             if part != collected && !self.burst.is_empty() {
                 self.hand_on(now, port, collected, io);
             }
@@ -399,6 +516,9 @@ impl Engine for Demux {
 
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, ServeEvent>) -> bool {
         let (part, token) = part_of(token);
+        if part == CLAIMS_PART {
+            return self.take_syns(now, io);
+        }
         // The service may have left since it watched the descriptor.
         self.one(part, io, |engine, io| engine.ready(now, token, error, io)).unwrap_or(false)
     }
@@ -406,6 +526,9 @@ impl Engine for Demux {
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let mut busy = false;
         self.each(io, |engine, io| busy |= engine.run(now, io));
+        if self.claims.is_some() {
+            self.settle_claims(now);
+        }
         if self.leaving > 0 {
             self.let_leave(io);
         }

@@ -2,6 +2,7 @@
 //! the kernel's sockets.
 
 mod change;
+mod fast;
 mod kernel_udp;
 mod late;
 mod sends;
@@ -26,9 +27,10 @@ use twinpath_udp::udp;
 use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
+use crate::fast_tcp::{FastTcp, FastTcpConfig};
 use crate::handlers::{Guarded, HandlerPool, Panicked, Sends};
 use crate::kernel_tcp::{self, FIRST_TOKEN, KernelListener, LISTENERS_MAX, TcpCall, TcpServer};
-use crate::streams::{CHUNK, TcpTotals};
+use crate::streams::{CHUNK, Ready, TcpTotals};
 use twinpath_inspect::ServeCounters;
 
 use self::late::{Awaited, Origin};
@@ -68,6 +70,9 @@ pub struct ServeConfig {
     pub keeper: Option<Box<dyn Keeper>>,
     /// The kernel's sockets.
     pub kernel: KernelSide,
+    /// How connections are served on the fast path; `None`: only on the kernel path. The number of connections and
+    /// their limits are those of [`Self::kernel`], for both paths together.
+    pub fast_tcp: Option<FastTcpConfig>,
 }
 
 /// One worker's part of the service's kernel sockets.
@@ -91,6 +96,8 @@ pub struct KernelSide {
     pub worker: u32,
     /// Whether another instance serves the sockets until [`ServeCommand::Begin`].
     pub waits: bool,
+    /// Whether the TCP listeners have a socket filter, which accepted sockets must not have.
+    pub guarded: bool,
 }
 
 impl Default for KernelSide {
@@ -107,6 +114,7 @@ impl Default for KernelSide {
             sends: None,
             worker: 0,
             waits: false,
+            guarded: false,
         }
     }
 }
@@ -189,6 +197,8 @@ pub struct ServeEngine<S: Service> {
     udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
+    /// The connections on the fast path.
+    fast: Option<Box<FastTcp<S::Connection>>>,
     handlers: Option<HandlerPool>,
     worker: u32,
     sends: Option<Sends>,
@@ -223,11 +233,21 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, connections, totals, handlers, sends, worker, waits } =
-            config.kernel;
+        let KernelSide {
+            udp,
+            receives,
+            listeners,
+            connections,
+            totals,
+            handlers,
+            sends,
+            worker,
+            waits,
+            guarded,
+        } = config.kernel;
         let served = config.served;
         let (rate, any) = (config.reply_rate, config.any_source_port);
-        let ServiceLimits { totals, connections, reply_limit, source_ports } =
+        let ServiceLimits { totals, connections, reply_limit, source_ports, .. } =
             ServiceLimits::new(service.may_loop(), totals, connections, rate, any);
         Self {
             service: Guarded::new(service, Arc::clone(&counters.called)),
@@ -238,8 +258,12 @@ impl<S: Service> ServeEngine<S> {
             source_ports,
             udp,
             receives,
+            fast: config.fast_tcp.map(|fast| {
+                Box::new(FastTcp::new(fast, Arc::clone(&served), Arc::clone(&totals), connections))
+            }),
             tcp: (!listeners.is_empty()).then(|| {
                 let listener = KernelListener::new(listeners, totals.limits().connection_bytes as usize);
+                let listener = listener.guarded(guarded);
                 TcpServer::new(listener, Arc::clone(&served), totals, connections)
             }),
             handlers,
@@ -379,13 +403,15 @@ impl<S: Service> ServeEngine<S> {
         for (token, socket) in (UDP_TOKEN..).zip(self.udp.iter()).filter(|_| self.receives) {
             io.fds.watch(socket, token, false)?;
         }
-        self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.listen(&io.fds))
+        self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.listen(&io.fds))?;
+        self.listen_fast()
     }
 
     /// Updates the capabilities of a port, or forgets the port if it is detached.
     fn learn_capabilities(&mut self, port: PortId, io: &Io<'_, ServeEvent>) {
         self.ports.retain(|(known, _)| *known != port);
         self.ports.extend(io.port(port).map(|attached| (port, *attached.capabilities())));
+        self.learn_mtu();
     }
 
     /// Whether an address is one of this host at which packets can arrive on the interface, a loopback
@@ -427,6 +453,7 @@ impl<S: Service> Engine for ServeEngine<S> {
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, ServeEvent>) {
         let known = self.ports.iter().find(|(known, _)| *known == port);
         let partial = known.is_some_and(|(_, capabilities)| capabilities.partial_checksums);
+        let mut has_segments = false;
         for (number, mut frame) in frames.drain(usize::MAX).enumerate() {
             // A call for an earlier frame may have hung, and the claims may have been withdrawn meanwhile.
             if number > 0 && io.is_withdrawn(port) {
@@ -437,11 +464,11 @@ impl<S: Service> Engine for ServeEngine<S> {
             match self.serve_frame(now, port, partial, &mut frame, io) {
                 Ok(Outcome::Send(place)) => io.send(place, frame),
                 Ok(Outcome::Done) => io.release(frame),
-                Err(reason) => {
-                    io.drops().add(reason, 1);
-                    io.release(frame);
-                }
+                Err(reason) => has_segments |= self.beside_datagrams(now, (port, partial), frame, reason, io),
             }
+        }
+        if has_segments {
+            self.serve_fast(now, port, io);
         }
     }
 
@@ -454,12 +481,20 @@ impl<S: Service> Engine for ServeEngine<S> {
             self.take_messages(now, io) > 0
         } else {
             let event = kernel_tcp::ready(token, error);
-            self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(event, call))
+            let elsewhere = match event {
+                Ready::Accept(_) => self.fast_beside(now, io),
+                Ready::Connection { .. } => 0,
+            };
+            self.tcp(now, io).is_some_and(|(tcp, call)| {
+                tcp.count_elsewhere(elsewhere);
+                tcp.ready(event, call)
+            })
         }
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let mut busy = self.tcp(now, io).is_some_and(|(tcp, call)| tcp.run(call));
+        busy |= self.run_fast(now, io);
         if self.timer_at() <= now {
             self.run_timer(now, io);
             busy = true;
@@ -494,13 +529,15 @@ impl<S: Service> Engine for ServeEngine<S> {
 
     fn next_deadline(&self) -> Instant {
         let tcp = self.tcp.as_ref().map_or(Instant::NEVER, TcpServer::next_deadline);
-        tcp.min(self.timer_at())
+        let fast = self.fast.as_ref().map_or(Instant::NEVER, |fast| fast.next_deadline());
+        tcp.min(fast).min(self.timer_at())
     }
 
     fn command(&mut self, now: Instant, command: ServeCommand, io: &mut Io<'_, ServeEvent>) {
         match command {
             ServeCommand::Egress(update) => {
                 self.egress.update(update, now);
+                self.hop_learnt(now, &update, io);
                 self.counters.peers.set(self.egress.len() as u64);
                 self.counters.peers_overflow.set(self.egress.overflows());
             }
@@ -534,6 +571,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.drain(handed_over, call);
                 }
+                self.drain_fast(now, io);
             }
             ServeCommand::Cut => {
                 let unsent = self.cut_messages(io);
@@ -542,6 +580,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.cut(call);
                 }
+                self.cut_fast(now, io);
             }
         }
     }

@@ -11,6 +11,7 @@
 
 mod demux;
 mod engine;
+pub mod fast_tcp;
 mod frames;
 pub mod handlers;
 mod hosted;

@@ -13,6 +13,8 @@ use crate::streams::TcpTotals;
 pub struct ServiceLimits {
     /// The connections and bytes over all workers, with their limits.
     pub(crate) totals: Arc<TcpTotals>,
+    /// The same, for the connections of the fast path.
+    pub(crate) fast_totals: Arc<TcpTotals>,
     /// TCP connections that this worker may have at a time.
     pub(crate) connections: u32,
     pub(crate) reply_limit: Option<ReplyLimit>,
@@ -35,7 +37,7 @@ impl ServiceLimits {
         let limited = reply_rate > 0 && may_loop;
         let reply_limit = limited.then(|| ReplyLimit::new(reply_rate, unforeseeable()));
         let source_ports = SourcePorts::of(may_loop, any_source_port);
-        Self { totals, connections, reply_limit, source_ports }
+        Self { fast_totals: Arc::clone(&totals), totals, connections, reply_limit, source_ports }
     }
 }
 

@@ -144,6 +144,7 @@ impl<S: Closing + 'static> Rig<S> {
             reply_rate: 0,
             any_source_port: false,
             keeper: None,
+            fast_tcp: None,
             kernel: KernelSide {
                 listeners: vec![listener],
                 connections: limits.connections,

@@ -18,13 +18,19 @@ const HOP_LIMIT: u8 = 64;
 /// The reason under which to drop it.
 #[inline]
 pub fn receive(frame: &Frame, partial_checksums: bool) -> Result<UdpFrame, Reason> {
-    let trust = match frame.meta().checksum {
+    udp_frame::parse(frame.bytes(), trust(frame, partial_checksums)).map_err(reason)
+}
+
+/// How far the transport checksum of a received frame is trusted. `partial_checksums`: as for [`receive`].
+#[inline]
+#[must_use]
+pub fn trust(frame: &Frame, partial_checksums: bool) -> ChecksumTrust {
+    match frame.meta().checksum {
         Checksum::Verified => ChecksumTrust::Trusted,
         Checksum::Partial => ChecksumTrust::AcceptPartial,
         Checksum::Unverified if partial_checksums => ChecksumTrust::AcceptPartial,
         Checksum::Unverified => ChecksumTrust::Verify,
-    };
-    udp_frame::parse(frame.bytes(), trust).map_err(reason)
+    }
 }
 
 /// Whether the sender had left its checksum to hardware.
@@ -33,8 +39,10 @@ pub fn was_partial(datagram: &UdpFrame) -> bool {
     datagram.checksum == ChecksumFound::Partial
 }
 
-/// The verdict claimed the frame by its headers. If they now contradict that, it was corrupted or forged.
-fn reason(error: ParseError) -> Reason {
+/// Why a claimed frame that does not parse is dropped. The verdict claimed it by its headers. If they now contradict
+/// that, it was corrupted or forged.
+#[must_use]
+pub const fn reason(error: ParseError) -> Reason {
     match error {
         ParseError::EthTruncated
         | ParseError::IpTruncated
@@ -43,10 +51,10 @@ fn reason(error: ParseError) -> Reason {
         | ParseError::VxlanTruncated => Reason::Truncated,
         ParseError::IpVersion | ParseError::IpHeaderLength | ParseError::IpLength => Reason::IpHeader,
         ParseError::IpHeaderChecksum => Reason::IpChecksum,
-        ParseError::UdpLength | ParseError::TcpHeaderLength => Reason::UdpLength,
-        ParseError::UdpChecksum | ParseError::UdpChecksumZero | ParseError::TcpChecksum => {
-            Reason::UdpChecksum
-        }
+        ParseError::UdpLength => Reason::UdpLength,
+        ParseError::UdpChecksum | ParseError::UdpChecksumZero => Reason::UdpChecksum,
+        ParseError::TcpHeaderLength => Reason::TcpHeader,
+        ParseError::TcpChecksum => Reason::TcpChecksum,
         ParseError::EthTag
         | ParseError::EtherType
         | ParseError::IpFragment

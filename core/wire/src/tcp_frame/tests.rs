@@ -50,6 +50,8 @@ proptest! {
         prop_assert_eq!((found.segment.options(), found.segment.payload()), (&options[..], &payload[..]));
         let ecn = if is_ipv6 { frame[15] >> 4 & ECN } else { frame[15] & ECN };
         prop_assert_eq!(ecn, if ecn_capable { ECT_0 } else { 0 });
+        let ends_at = (found.source, found.destination);
+        prop_assert_eq!(ends(&frame[..len - payload.len()]), Some(ends_at));
         // A flipped bit of the addresses, the ports or the rest of the segment is detected.
         let from = if is_ipv6 { 22 } else { 26 };
         let bit = usize::from(bit) % (8 * (len - from));

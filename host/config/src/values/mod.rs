@@ -19,6 +19,6 @@ pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};
 pub use on_exit::OnExit;
 pub use openflow::{DatapathId, Endpoint, FailMode, Offload, PortOffload, Receive};
-pub use path::{AttachAsked, Path, PathAsked, ReflexAsked, UnknownAttach, UnknownPath};
+pub use path::{AttachAsked, Path, PathAsked, ReflexAsked, TcpPathAsked, UnknownAttach, UnknownPath};
 pub use port::{AddressList, PortKind, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

@@ -140,6 +140,43 @@ impl FromStr for ReflexAsked {
     }
 }
 
+/// The path of a service's TCP connections, where both are possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpPathAsked {
+    /// The better one. At present that is always the kernel's.
+    #[default]
+    Auto,
+    /// The fast path, and the kernel's for what it does not take.
+    Fast,
+    /// The kernel's.
+    Kernel,
+}
+
+impl TcpPathAsked {
+    /// All choices.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Fast, Self::Kernel];
+
+    /// The word on the command line and in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fast => "fast",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+impl FromStr for TcpPathAsked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|asked| asked.name() == text);
+        known.ok_or_else(|| format!("`{text}` is no path of TCP: use auto, fast or kernel"))
+    }
+}
+
 /// The path of an interface, best-ranked first on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {

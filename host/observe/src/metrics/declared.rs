@@ -7,9 +7,9 @@ use twinpath_inspect::{Counts, Declared, Reading};
 use super::rows::{by, of, on, times};
 use super::{Family, Row, Value};
 use crate::report::{
-    ClaimCounts, FlowTable, GuardCounts, IdleCounts, KeptReplies, OpenFlow, PortCounts, Program, Report,
-    RequestCounts, ServeCounts, ServiceKept, SessionCounts, Switch, SwitchCounts, SwitchPort, TcpCounts,
-    Worker, WorkerCounts,
+    ClaimCounts, FastTcpCounts, FlowTable, GuardCounts, IdleCounts, KeptReplies, OpenFlow, PortCounts,
+    Program, Report, RequestCounts, ServeCounts, ServiceKept, SessionCounts, Switch, SwitchCounts,
+    SwitchPort, TcpCounts, Worker, WorkerCounts,
 };
 
 /// Counts, each with the values of its labels.
@@ -76,6 +76,11 @@ pub(super) const REQUESTS: Place<RequestCounts> = Place {
 pub(super) const CONNECTIONS: Place<TcpCounts> = Place {
     labels: &["service"],
     each: |report| report.services.iter().map(|service| (of(service), &service.tcp)).collect(),
+};
+
+pub(super) const FAST_CONNECTIONS: Place<FastTcpCounts> = Place {
+    labels: &["service"],
+    each: |report| report.services.iter().map(|service| (of(service), &service.fast_tcp)).collect(),
 };
 
 pub(super) const SESSIONS: Place<SessionCounts> = Place {

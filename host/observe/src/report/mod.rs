@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub use twinpath_config::Setting;
 pub use twinpath_inspect::{
-    ClaimCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts, TcpCounts, Times,
+    ClaimCounts, FastTcpCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts, TcpCounts, Times,
 };
 pub use twinpath_port::PortCounts;
 pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use twinpath_config::Path;
-use twinpath_inspect::{ClaimCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
+use twinpath_inspect::{ClaimCounts, FastTcpCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
 use twinpath_inspect::{Times, counts};
 
 use crate::report::Count;
@@ -31,6 +31,9 @@ pub struct Service {
     /// The counters of its TCP connections.
     #[serde(flatten)]
     pub tcp: TcpCounts,
+    /// Those of its TCP connections that are on the fast path.
+    #[serde(flatten)]
+    pub fast_tcp: FastTcpCounts,
     /// The counters of its sessions.
     #[serde(flatten)]
     pub sessions: SessionCounts,

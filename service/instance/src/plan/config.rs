@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use twinpath_config::{Config, Sandbox, Service, Worker, goal};
+use twinpath_config::{Config, Sandbox, Service, TcpPathAsked, Worker, goal};
 use twinpath_host::machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
@@ -42,6 +42,7 @@ impl ServicePlan {
             rpcbind: Vec::new(),
             udp: service.udp.map(NonZeroU16::get),
             tcp: service.tcp.map(NonZeroU16::get),
+            fast_tcp: service.tcp_path == TcpPathAsked::Fast && service.tcp.is_some(),
             ethertype: service.ethertype,
             addresses: service.addresses.clone(),
             flows: service.flows.iter().map(|flow| flow.0).collect(),

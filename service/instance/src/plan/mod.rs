@@ -4,7 +4,7 @@
 mod config;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use twinpath_claims::{Answers, Claim, ClaimKind, Prefix, REFLEX_CLAIMS_MAX, REFLEX_SERVICES_MAX, Reflex};
@@ -87,6 +87,8 @@ pub struct ServicePlan {
     pub udp: Option<u16>,
     /// TCP port, on the kernel path; 0: the kernel chooses one.
     pub tcp: Option<u16>,
+    /// Whether connections to it are served on the fast path as well, where that is possible.
+    pub fast_tcp: bool,
     /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
     pub ethertype: Option<u16>,
     /// Own addresses that the ports are served at; empty: all.
@@ -140,14 +142,19 @@ impl ServicePlan {
         let flows = served.flows().iter().map(|flow| Claim::flow(*flow));
         // If flows are named, the port is still held for all other peers, on the kernel path.
         let ports = if self.flows.is_empty() { served.ports() } else { &[] };
-        let ports = ports.iter().map(|port| port_claim(*port, &self.sources));
+        let ports = ports.iter().filter(|port| port.protocol == Protocol::Udp);
+        let ports = ports.map(|port| port_claim(*port, &self.sources));
         let claims = flows.chain(ports).map(|claim| (0, claim));
         // EtherType entries are numbered after all ports, including those that are not claimed.
         let skipped = served.ethertype_entry() - served.flows().len();
         let skipped = if self.flows.is_empty() { 0 } else { skipped };
         let claims = claims.chain(self.ethertype.map(|ethertype| (skipped, Claim::ethertype(ethertype))));
         let claims = claims.enumerate();
-        claims.map(|(at, (skipped, claim))| Claim { reflex: self.reflex_of(at + skipped), ..claim }).collect()
+        let claims =
+            claims.map(|(at, (skipped, claim))| Claim { reflex: self.reflex_of(at + skipped), ..claim });
+        // No program answers on a connection.
+        let connections = served.ports().iter().filter(|port| port.protocol == Protocol::Tcp);
+        claims.chain(connections.map(|port| port_claim(*port, &self.sources))).collect()
     }
 
     /// Which requests the kernel's programs may answer for an entry of [`Self::served`].
@@ -163,11 +170,23 @@ impl ServicePlan {
     #[must_use]
     pub fn served(&self) -> Served {
         let served = Served::new().with_flows(&self.flows).with_sources(&self.sources);
-        let served = served.with_ethertype(self.ethertype);
-        match self.udp {
-            Some(port) => served.with_port(Protocol::Udp, port, &self.addresses),
+        let mut served = served.with_ethertype(self.ethertype);
+        if let Some(port) = self.udp {
+            served = served.with_port(Protocol::Udp, port, &self.addresses);
+        }
+        match self.tcp.filter(|_| self.fast_tcp) {
+            Some(port) => served.with_port(Protocol::Tcp, port, &self.addresses),
             None => served,
         }
+    }
+
+    /// The ends at which connections are accepted on the fast path.
+    #[must_use]
+    pub fn fast_ends(&self) -> Vec<SocketAddr> {
+        let Some(port) = self.tcp.filter(|_| self.fast_tcp) else { return Vec::new() };
+        // At the unspecified address of IPv6, both families are accepted.
+        let all = self.addresses.is_empty().then_some(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        all.into_iter().chain(self.addresses.iter().copied()).map(|ip| SocketAddr::new(ip, port)).collect()
     }
 
     /// A short description of what is served: `udp/7`.
@@ -298,10 +317,11 @@ impl Plan {
     }
 }
 
-/// The claim on a port, limited to these senders.
+/// The claim on a port, limited to these senders; of TCP, on its connections.
 #[must_use]
 pub fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
     let ServedPort { protocol, port, address } = served;
     let kind = ClaimKind::Port { protocol, port, address };
-    Claim { sources: sources.to_vec(), ..Claim::of(kind) }
+    let connections = protocol == Protocol::Tcp;
+    Claim { sources: sources.to_vec(), connections, ..Claim::of(kind) }
 }

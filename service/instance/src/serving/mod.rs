@@ -1,6 +1,7 @@
 //! The workers of an instance: their services, the stand-in for a stuck worker, captures of their frames, and
 //! their part of the report.
 
+mod connections;
 mod kept;
 mod own;
 mod reflexes;
@@ -8,6 +9,7 @@ mod service;
 mod stand_in;
 mod worker;
 
+pub(crate) use connections::Connections;
 pub use kept::{KeptPart, KeptStore};
 pub use own::own_metrics;
 pub use reflexes::{KeptEntries, ServedReflexes};

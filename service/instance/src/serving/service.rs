@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use twinpath_claims::Answers;
 use twinpath_host::StartError;
 use twinpath_reflex::ports::ANSWERING_PORTS;
+use twinpath_serve::fast_tcp::{FastTcpConfig, TcpClaims};
 use twinpath_serve::{
     Demux, HandlerPool, KernelSide, Prototype, Routes, Sends, ServeConfig, ServeCounters, ServiceLimits,
     ServicePart, TcpTotals,
@@ -80,8 +81,12 @@ impl NewService {
 }
 
 /// The engine of a worker with these services, and control's handles of them.
-pub(crate) fn engine_with(routes: Routes, services: Vec<NewService>) -> (Demux, Vec<ServiceHandle>) {
-    let mut demux = Demux::new(routes);
+pub(crate) fn engine_with(
+    routes: Routes,
+    services: Vec<NewService>,
+    claims: Option<Box<dyn TcpClaims>>,
+) -> (Demux, Vec<ServiceHandle>) {
+    let mut demux = Demux::new(routes).with_claims(claims);
     let mut handles = Vec::with_capacity(services.len());
     for new in services {
         let (service, handle) = new.split();
@@ -138,6 +143,7 @@ impl ForWorkers<'_> {
                 sends: sends_of(service, number)?,
                 worker: number as u32,
                 waits: self.wait,
+                guarded: plan.fast_tcp,
             };
             let config = ServeConfig {
                 served: Arc::clone(&served),
@@ -146,6 +152,7 @@ impl ForWorkers<'_> {
                 any_source_port: plan.any_source_port,
                 keeper: kept.as_ref().map(KeptPart::keeper),
                 kernel,
+                fast_tcp: plan.fast_tcp.then(|| FastTcpConfig::new(plan.fast_ends())),
             };
             new.push(NewService::new(part, &plan.name, service, config));
         }

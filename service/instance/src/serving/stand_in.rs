@@ -66,14 +66,23 @@ impl StandIn {
                 sends: sends_of(service, workers)?,
                 worker: workers as u32,
                 waits: true,
+                guarded: plan.fast_tcp,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(addresses));
             let ServicePlan { reply_rate, any_source_port, .. } = *plan;
-            let config = ServeConfig { served, addresses, reply_rate, any_source_port, keeper: None, kernel };
+            let config = ServeConfig {
+                served,
+                addresses,
+                reply_rate,
+                any_source_port,
+                keeper: None,
+                kernel,
+                fast_tcp: None,
+            };
             new.push(NewService::new(held.part, &plan.name, service, config));
         }
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };
-        let worker = WorkerHandle::start(workers, Placement::on(None), idle, POOL_FRAMES, routes, new)?;
+        let worker = WorkerHandle::start(workers, Placement::on(None), idle, POOL_FRAMES, routes, new, None)?;
         let says = readable_copy(worker.events.as_fd());
         let says = says.map_err(|error| descriptors(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         Ok(Self { worker, says, serves: false, look_at: None })

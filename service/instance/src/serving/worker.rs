@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use twinpath_host::{StartError, StuckChange, WorkerPlan, rows};
 use twinpath_inspect::{ControlReason, Counter, Reason};
 use twinpath_observe::report;
+use twinpath_serve::fast_tcp::TcpClaims;
 use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
@@ -45,7 +46,7 @@ impl DerefMut for WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts worker `number` at `placement`, with these services.
+    /// Starts worker `number` at `placement`, with these services, and their connections on the fast path.
     ///
     /// # Errors
     ///
@@ -57,8 +58,9 @@ impl WorkerHandle {
         pool_frames: u32,
         routes: Routes,
         services: Vec<NewService>,
+        claims: Option<Box<dyn TcpClaims>>,
     ) -> Result<Self, StartError> {
-        let (engine, services) = engine_with(routes, services);
+        let (engine, services) = engine_with(routes, services, claims);
         let plan = WorkerPlan { number, placement, idle, pool_frames, mailbox_len: MAILBOX_LEN };
         let host = twinpath_host::WorkerHandle::start(plan, engine)?;
         Ok(Self { host, services, unserved: None })
@@ -114,7 +116,8 @@ impl WorkerHandle {
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         report::Worker {
-            connections: self.sum(|serve| &serve.tcp.connections),
+            connections: self.sum(|serve| &serve.tcp.connections)
+                + self.sum(|serve| &serve.fast_connections.connections),
             kernel_requests: self.sum(|serve| &serve.kernel_requests),
             kernel_replies: self.sum(|serve| &serve.kernel_replies),
             ..self.host.report(request)

@@ -73,6 +73,7 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             reply_rate: 0,
             any_source_port: false,
             keeper: None,
+            fast_tcp: None,
             kernel: crate::KernelSide::default(),
         };
         ServicePart::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default())

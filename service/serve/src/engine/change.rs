@@ -21,6 +21,9 @@ impl<S: Service> ServeEngine<S> {
         if let Some(tcp) = &mut self.tcp {
             tcp.exchange_limits(&mut limits.totals, limits.connections);
         }
+        if let Some(fast) = &mut self.fast {
+            fast.server.exchange_limits(&mut limits.fast_totals, limits.connections);
+        }
     }
 
     /// Serves requests that wait in its sockets, unless another instance serves them. Accepts nothing more,
@@ -43,6 +46,7 @@ impl<S: Service> ServeEngine<S> {
         if let Some((tcp, call)) = self.tcp(now, io) {
             tcp.drain(handed_over, call);
         }
+        self.drain_fast(now, io);
     }
 
     /// Whether everything accepted has been answered or cut off, and all earlier messages from other
@@ -53,7 +57,9 @@ impl<S: Service> ServeEngine<S> {
 
     /// Whether everything accepted has been answered or cut off.
     pub(super) fn answers_all(&self) -> bool {
-        self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
+        self.awaited.len() == 0
+            && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
+            && self.fast.as_ref().is_none_or(|fast| fast.is_drained())
     }
 
     /// Called last, before the engine is removed: none of its descriptors is watched after this.
@@ -75,6 +81,9 @@ impl<S: Service> ServeEngine<S> {
         }
         if let Some(tcp) = &mut self.tcp {
             tcp.listen_no_more(&io.fds);
+        }
+        if let Some(fast) = &mut self.fast {
+            fast.server.listen_no_more(&());
         }
     }
 }

@@ -12,6 +12,7 @@ use twinpath_udp::udp;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
+use crate::fast_tcp::MARK;
 use crate::handlers::{Done, HandlerPool, Requester};
 
 /// A datagram with a deferred reply that is still to come.
@@ -126,10 +127,7 @@ impl<S: Service> ServeEngine<S> {
             self.counters.deferred_done.add(1);
             count += 1;
             match requester {
-                Requester::Connection(number) => match self.tcp(now, io) {
-                    Some((tcp, mut call)) => tcp.take_reply(number, ticket, reply, &mut call),
-                    None => io.drops().add(Reason::LateReply, 1),
-                },
+                Requester::Connection(number) => self.reply_to_connection(now, number, ticket, reply, io),
                 Requester::Peer => {
                     if let Err(reason) = self.reply_late(now, ticket, reply, io) {
                         io.drops().add(reason, 1);
@@ -142,7 +140,31 @@ impl<S: Service> ServeEngine<S> {
         if let Some(tcp) = &mut self.tcp {
             tcp.has_room();
         }
+        if let Some(fast) = &mut self.fast {
+            fast.server.has_room();
+        }
         count
+    }
+
+    fn reply_to_connection(
+        &mut self,
+        now: Instant,
+        number: u32,
+        ticket: u64,
+        reply: Result<Vec<u8>, String>,
+        io: &Io<'_, ServeEvent>,
+    ) {
+        if number & MARK != 0 {
+            match self.fast(now, io) {
+                Some((fast, mut call)) => fast.server.take_reply(number, ticket, reply, &mut call),
+                None => io.drops().add(Reason::LateReply, 1),
+            }
+        } else {
+            match self.tcp(now, io) {
+                Some((tcp, mut call)) => tcp.take_reply(number, ticket, reply, &mut call),
+                None => io.drops().add(Reason::LateReply, 1),
+            }
+        }
     }
 
     /// Sends the deferred reply to a datagram. `reply` is an error if the work ended by a panic.

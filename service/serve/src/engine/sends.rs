@@ -12,6 +12,7 @@ use twinpath_udp::admit::is_among;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
+use crate::fast_tcp::MARK;
 
 /// Maximum number of messages from other threads taken per turn.
 const MESSAGES_PER_TURN: usize = 64;
@@ -146,6 +147,12 @@ impl<S: Service> ServeEngine<S> {
     ) {
         let sent = match to {
             Recipient::Peer { local, peer } => self.send_to_peer(now, cause, (local, peer), bytes, io),
+            Recipient::Connection(connection) if connection.number() & MARK != 0 => {
+                match self.fast(now, io) {
+                    Some((fast, mut call)) => fast.server.push(connection, bytes, &mut call),
+                    None => Err(Reason::LateReply),
+                }
+            }
             Recipient::Connection(connection) => match self.tcp(now, io) {
                 Some((tcp, mut call)) => tcp.push(connection, bytes, &mut call),
                 None => Err(Reason::LateReply),

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use twinpath_inspect::Reason;
+use twinpath_sys::socket_filter;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Fds;
 
@@ -44,6 +45,8 @@ pub struct KernelListener {
     /// When a pause of accepting ends; `NEVER` if there is none.
     resume_at: Instant,
     buffers: Buffers,
+    /// Whether the listeners have a socket filter, which accepted sockets inherit.
+    guarded: bool,
 }
 
 impl KernelListener {
@@ -51,7 +54,14 @@ impl KernelListener {
     /// call.
     #[must_use]
     pub fn new(listeners: Vec<OwnedFd>, output_max: usize) -> Self {
-        Self { listeners, resume_at: Instant::NEVER, buffers: Buffers::new(output_max) }
+        Self { listeners, resume_at: Instant::NEVER, buffers: Buffers::new(output_max), guarded: false }
+    }
+
+    /// The same for listeners that may have a socket filter: accepted sockets lose it.
+    #[must_use]
+    pub const fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
+        self
     }
 
     fn rewatch(&self, read: bool, fds: &Fds<'_>) {
@@ -100,7 +110,13 @@ impl Listener for KernelListener {
         let listener = self.listeners.get(place)?;
         for _ in 0..GONE_MAX {
             match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok((fd, peer)) => return Some((Socket::new(fd), canonical(peer))),
+                Ok((fd, peer)) => {
+                    if self.guarded && socket_filter::detach(&fd).is_err() {
+                        // With it, the connection would lose what is claimed for another one: it is given up.
+                        continue;
+                    }
+                    return Some((Socket::new(fd), canonical(peer)));
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The listener stays readable, so the worker would spin without a pause.

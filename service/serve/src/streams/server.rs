@@ -84,6 +84,10 @@ pub struct StreamServer<L: Listener, C> {
     table: Table<Tracked<L, C>>,
     /// Maximum number of connections at a time.
     most: u32,
+    /// Connections of the same worker that count as well, but are another server's.
+    elsewhere: u32,
+    /// A bit that all numbers of its connections have outside of it.
+    mark: u32,
     sources: Sources,
     deadlines: Wheel,
     polled: Polled,
@@ -101,6 +105,8 @@ pub struct StreamServer<L: Listener, C> {
     received: usize,
     /// During a drain: the number of the next connection to be told to end.
     ending: Option<u32>,
+    /// Whether a drain has begun.
+    draining: bool,
     /// Connections opened so far.
     opened: u64,
 }
@@ -115,6 +121,8 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             served,
             table: Table::new(most),
             most,
+            elsewhere: 0,
+            mark: 0,
             sources: Sources::default(),
             deadlines: Wheel::new(),
             polled: Polled::default(),
@@ -126,14 +134,43 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             found: false,
             held: 0,
             ending: None,
+            draining: false,
             opened: 0,
             totals,
         }
     }
 
+    /// The same with a bit that its connections' names have, so that they differ from those of another server: a high
+    /// one, above every number.
+    #[must_use]
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
     /// The source of its connections.
     pub const fn listener(&mut self) -> &mut L {
         &mut self.listener
+    }
+
+    /// The same, to be read.
+    pub const fn listener_ref(&self) -> &L {
+        &self.listener
+    }
+
+    /// Connections that are open.
+    pub const fn open_connections(&self) -> u32 {
+        self.table.open()
+    }
+
+    /// Maximum number of connections at a time.
+    pub const fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// So many connections of another server count against the maximum of this one.
+    pub const fn count_elsewhere(&mut self, connections: u32) {
+        self.elsewhere = connections;
     }
 
     /// Applies new limits: its connections are counted in the new totals from now on, and their deadlines
@@ -215,7 +252,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             while self.accept(place, &mut call) == ACCEPT_BURST {}
         }
         self.listener.close(call.io);
-        self.ending = Some(0);
+        (self.ending, self.draining) = (Some(0), true);
     }
 
     /// Closes all remaining connections.
@@ -453,6 +490,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         reply: Result<Vec<u8>, String>,
         call: &mut Call<'_, '_, S, L>,
     ) {
+        let number = number & !self.mark;
         let Some(tracked) = self.table.get(number) else {
             return call.drops.add(Reason::LateReply, 1);
         };

@@ -73,6 +73,7 @@ impl Changing {
             reply_rate: 0,
             any_source_port: false,
             keeper: None,
+            fast_tcp: None,
             kernel,
         };
         let serve = Arc::<ServeCounters>::default();

@@ -1,5 +1,6 @@
 //! A whole worker over a loopback port, driven turn by turn: no thread, no device, no sleep.
 
+mod fast_tcp;
 mod late;
 mod sends;
 mod wire;

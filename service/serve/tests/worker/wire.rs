@@ -72,6 +72,7 @@ impl<S: Service + 'static> Rig<S> {
             any_source_port: false,
             keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, ..kernel },
+            fast_tcp: None,
         };
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let pool = Pool::new(256).expect("pool");

@@ -121,6 +121,7 @@ fn simulate(seed: u64) {
         reply_rate: 0,
         any_source_port: false,
         keeper: None,
+        fast_tcp: None,
         kernel: KernelSide::default(),
     };
     let engine = ServeEngine::new(Echo, config, Arc::clone(&serve));

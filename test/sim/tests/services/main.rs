@@ -2,7 +2,6 @@
 //! chargen and ONC RPC run over it unchanged, over a network that loses, delays and reorders.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-mod listener;
 mod rig;
 
 use std::sync::Arc;

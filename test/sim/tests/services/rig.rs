@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use twinpath_inspect::{Drops, TcpCounters};
+use twinpath_serve::fast_tcp::EngineListener;
 use twinpath_serve::handlers::Guarded;
 use twinpath_serve::streams::{Call, StreamServer};
 use twinpath_serve::{Served, TcpTotals};
@@ -13,8 +14,6 @@ use twinpath_stream::TcpLimits;
 use twinpath_tcp::{Config, ConnectionId, Later, Options, Outgoing, Segment, Sink, Tcp, Tuple, Unknown};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp;
-
-use super::listener::Engine;
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
 const CLIENT: [u8; 4] = [192, 0, 2, 2];
@@ -97,7 +96,7 @@ impl Client {
 }
 
 pub(crate) struct Rig<S: Service> {
-    server: StreamServer<Engine, S::Connection>,
+    server: StreamServer<EngineListener, S::Connection>,
     service: Guarded<S>,
     pub(crate) counters: TcpCounters,
     drops: Drops,
@@ -118,7 +117,7 @@ impl<S: Service> Rig<S> {
         let limits = TcpLimits { connection_bytes: 65_536, ..TcpLimits::default() };
         let totals = Arc::new(TcpTotals::new(limits, 1));
         let config = Config { time_wait_time: Duration::from_secs(1), ..Config::default() };
-        let engine = Engine::new(config.clone(), SERVER.into(), seed);
+        let engine = EngineListener::new(config.clone(), vec![SERVER.into()], [seed, 1]);
         let mut server =
             StreamServer::new(engine, Arc::new(Served::new()), Arc::clone(&totals), limits.connections);
         server.listen(&()).unwrap();
@@ -153,7 +152,7 @@ impl<S: Service> Rig<S> {
 
     fn call<R>(
         &mut self,
-        call: impl FnOnce(&mut StreamServer<Engine, S::Connection>, Call<'_, '_, S, Engine>) -> R,
+        call: impl FnOnce(&mut StreamServer<EngineListener, S::Connection>, Call<'_, '_, S, EngineListener>) -> R,
     ) -> R {
         let Self { server, service, counters, drops, now, .. } = self;
         call(server, Call { now: *now, service, counters, drops, io: &(), handlers: None })
@@ -178,7 +177,7 @@ impl<S: Service> Rig<S> {
         }
         while self.call(|server, call| server.run(call)) {}
         let (now, mut wire) = (self.now, Wire::default());
-        self.server.listener().advance(now, &mut wire);
+        self.server.listener().advance(now, u32::MAX, &mut wire);
         while self.tcp.next_event().is_some() {}
         for client in &mut self.clients {
             client.work(now, &mut self.tcp, &mut self.random);
@@ -190,7 +189,7 @@ impl<S: Service> Rig<S> {
     /// When something happens next.
     fn next(&mut self) -> Instant {
         let network = self.network.keys().next().map_or(Instant::NEVER, |(at, _)| *at);
-        let engines = self.tcp.next_deadline().min(self.server.listener().tcp.next_deadline());
+        let engines = self.tcp.next_deadline().min(self.server.listener().tcp().next_deadline());
         network.min(engines).min(self.server.next_deadline())
     }
 
@@ -261,7 +260,7 @@ impl<S: Service> Rig<S> {
     pub(crate) fn holds_nothing(&mut self) {
         let counters = (self.counters.connections.get(), self.counters.queued_bytes.get());
         assert_eq!((counters, self.totals.bytes()), ((0, 0), 0));
-        let tcp = &self.server.listener().tcp;
+        let tcp = self.server.listener().tcp();
         assert_eq!((tcp.count(), tcp.memory()), ((0, 0, 0), 0));
     }
 }

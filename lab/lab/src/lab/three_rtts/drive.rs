@@ -172,6 +172,7 @@ fn reflect() -> ServeEngine<Reflect> {
         reply_rate: 0,
         any_source_port: false,
         keeper: None,
+        fast_tcp: None,
         kernel: KernelSide::default(),
     };
     ServeEngine::new(Reflect, config, Arc::new(ServeCounters::for_entries(1)))

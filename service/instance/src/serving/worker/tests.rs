@@ -69,6 +69,7 @@ impl Rig {
             any_source_port: false,
             keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, waits: true, ..KernelSide::default() },
+            fast_tcp: None,
         };
         let service = Holds { held, go_on: may_go_on };
         let (placement, idle) = (Placement::on(None), IdleConfig::default());
@@ -81,7 +82,7 @@ impl Rig {
             service,
             handle: ServiceHandle { part: 0, name, serve, service: None, may_loop: true, slow: None },
         }];
-        let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
+        let handle = WorkerHandle::start(0, placement, idle, 64, routes, services, None).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let (attached, engine_said) = (Vec::new(), Vec::new());
         Self { handle, server, addresses, client, held: is_held, go_on, queues: 0, attached, engine_said }

@@ -55,7 +55,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         peer: SocketAddr,
         call: &mut Call<'_, '_, S, L>,
     ) -> Result<C, Reason> {
-        let is_full = self.table.open() >= self.most;
+        let is_full = self.table.open() + self.elsewhere >= self.most;
         let displaced = if is_full { Some(self.idlest().ok_or(Reason::ConnectionLimit)?) } else { None };
         let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
         let state = accepted.and_then(|accepted| accepted)?;
@@ -83,12 +83,26 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         let (number, connection) = (self.table.next_number(), Connection::new(call.now, state));
         self.deadlines.set(number, connection.deadline(self.totals.each()));
         self.opened += 1;
-        let id = ConnectionId::new(number, self.opened);
+        let id = ConnectionId::new(number | self.mark, self.opened);
         self.table.insert(Tracked { stream, connection, id, source, idle_since: Some(call.now) });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
         self.begin(number, call);
+        if self.draining {
+            // Its handshake had begun before the drain did.
+            self.ending = Some(self.ending.map_or(number, |first| first.min(number)));
+        }
+    }
+
+    /// Closes its idlest connection if the limit is reached, so that another server of the same worker can accept one.
+    pub fn make_room<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S, L>) {
+        if self.table.open() + self.elsewhere >= self.most
+            && let Some(number) = self.idlest()
+        {
+            let held = self.table.get(number).map_or(0, |entry| entry.held(&self.listener));
+            self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
+        }
     }
 
     /// The connection that has been idle for longest, of the source that has most connections.

@@ -22,7 +22,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         bytes: &[u8],
         call: &mut Call<'_, '_, S, L>,
     ) -> Result<(), Reason> {
-        let number = connection.number();
+        let number = connection.number() & !self.mark;
         let tracked = self.table.get(number).filter(|tracked| tracked.id == connection);
         let tracked = tracked.ok_or(Reason::LateReply)?;
         let before = tracked.held(&self.listener);

@@ -1,0 +1,287 @@
+//! Tests of TCP on the fast path, with the kernel's clients. The server's kernel never sends a reset, and nothing that
+//! the client receives is one, unless a test says so.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::net::sockopt::set_socket_linger;
+use serde_json::Value;
+use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_test_rig::run;
+
+use crate::claims::next;
+use crate::reload::reloaded;
+use crate::rig::{PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, link, until};
+use crate::root_or_skip;
+use crate::several::file;
+
+const FAST: [&str; 4] = ["--path", "packet", "--tcp-path", "fast"];
+
+/// The flag RST (RFC 9293 section 3.1).
+const RST: u8 = 4;
+
+fn connect(rig: &Rig, server: &str) -> TcpStream {
+    let server: IpAddr = server.parse().unwrap();
+    let stream = rig.client.run(|| TcpStream::connect((server, PORT))).unwrap().expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+fn echoes(stream: &mut TcpStream, text: &[u8]) {
+    stream.write_all(text).unwrap();
+    let mut heard = vec![0; text.len()];
+    stream.read_exact(&mut heard).unwrap();
+    assert!(heard == text);
+}
+
+/// Ends the client's side, and hears the server's end.
+fn ends(mut stream: TcpStream) {
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+}
+
+fn service(server: &Server, figure: &str) -> u64 {
+    server.show("services")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
+}
+
+/// Resets that the kernel of a namespace has sent (`OutRsts`, RFC 4022).
+fn resets_of_kernel(namespace: &Namespace) -> u64 {
+    let text = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).unwrap().unwrap();
+    let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let at = rows.next().unwrap().split(' ').position(|name| name == "OutRsts").unwrap();
+    rows.next().unwrap().split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// Looks at all that reaches the client.
+struct Capture {
+    ends: Arc<AtomicBool>,
+    resets: Arc<AtomicU64>,
+    seen: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Capture {
+    fn of(rig: &Rig) -> Self {
+        let (ends, resets, seen) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let (ifindex, _) = link(&rig.client, "vc");
+        let mut threads = Vec::new();
+        for ethertype in [0x0800, 0x86dd] {
+            let open = || PacketSocket::open(ifindex, ethertype);
+            let socket = rig.client.run(open).unwrap().unwrap();
+            let (ends, resets, seen) = (Arc::clone(&ends), Arc::clone(&resets), Arc::clone(&seen));
+            threads.push(std::thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    let Some(frame) = next(&socket, 20) else { continue };
+                    let (protocol, flags) = if ethertype == 0x0800 { (23, 47) } else { (20, 67) };
+                    if frame.get(protocol) == Some(&6) {
+                        seen.fetch_add(1, Ordering::Relaxed);
+                        let is_reset = frame.get(flags).is_some_and(|flags| flags & RST != 0);
+                        resets.fetch_add(u64::from(is_reset), Ordering::Relaxed);
+                    }
+                }
+            }));
+        }
+        Self { ends, resets, seen, threads }
+    }
+
+    /// How many resets there were.
+    fn resets(self) -> u64 {
+        self.ends.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(self.seen.load(Ordering::Relaxed) > 0, "it has seen nothing");
+        self.resets.load(Ordering::Relaxed)
+    }
+}
+
+fn no_reset(rig: &Rig, capture: Capture) {
+    assert_eq!((resets_of_kernel(&rig.server), capture.resets()), (0, 0));
+}
+
+#[test]
+fn short_connections_are_served_whole_on_the_fast_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    let capture = Capture::of(&rig);
+    for (at, address) in [SERVER, SERVER_V6].into_iter().cycle().take(400).enumerate() {
+        let mut stream = connect(&rig, address);
+        echoes(&mut stream, format!("hello {at}").as_bytes());
+        ends(stream);
+    }
+    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (400, 400));
+    until("all have ended", || service(&server, "fast_connections") == 0);
+    assert!(server.claim("tcp port")["path"].as_str().unwrap().starts_with("packet"));
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn many_bytes_go_both_ways_at_once() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    for (address, offload) in [(SERVER, "on"), (SERVER_V6, "on"), (SERVER, "off"), (SERVER_V6, "off")] {
+        // With it, segments of up to 64 KiB reach the server.
+        run(&rig.client, "ethtool", &["-K", "vc", "tso", offload, "gso", offload]);
+        let stream = connect(&rig, address);
+        let text: Vec<u8> = (0..1u32 << 20).map(|at| (at * 7 + at / 251) as u8).collect();
+        let (said, mut writes) = (text.clone(), stream.try_clone().unwrap());
+        let writer = std::thread::spawn(move || {
+            writes.write_all(&said).unwrap();
+            writes.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut heard = Vec::new();
+        let mut reads = stream;
+        reads.read_to_end(&mut heard).unwrap();
+        writer.join().unwrap();
+        assert!(heard == text, "{address}: {} bytes", heard.len());
+    }
+    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (4, 4));
+    assert_eq!(resets_of_kernel(&rig.server), 0);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_client_that_resets_is_gone_at_once() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    let capture = Capture::of(&rig);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"hello");
+    set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
+    drop(stream);
+    until("it is gone", || service(&server, "fast_connections") == 0);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_drain_answers_what_has_come_and_ends_connections_orderly() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let mut server = rig.serve(&FAST);
+    let capture = Capture::of(&rig);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"hello");
+    rustix::process::kill_process(server.pid(), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "the server ends first");
+    drop(stream);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    no_reset(&rig, capture);
+}
+
+#[test]
+fn a_killed_servers_peer_gets_its_reset_at_its_next_segment() {
+    if !root_or_skip() {
+        return;
+    }
+    for has_standby in [false, true] {
+        let rig = Rig::of_workers();
+        let server = rig.serve(&FAST);
+        let standby = has_standby
+            .then(|| rig.serve(&[&FAST[..], &["--standby", server.socket.to_str().unwrap()]].concat()));
+        let mut stream = connect(&rig, SERVER);
+        echoes(&mut stream, b"hello");
+        assert_eq!(resets_of_kernel(&rig.server), 0);
+        server.kill();
+        let _ = stream.write_all(b"is anybody there?");
+        let heard = stream.read(&mut [0; 8]);
+        assert!(
+            heard.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+            "standby: {has_standby}"
+        );
+        if let Some(standby) = standby {
+            until("the standby serves", || standby.claim("tcp port")["path"] != "kernel");
+            let mut stream = connect(&rig, SERVER);
+            echoes(&mut stream, b"hello again");
+            until("on the fast path", || service(&standby, "fast_accepted") > 0);
+        }
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_is_served_on_the_kernel_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&[&FAST[..], &["--connections", "5"]].concat());
+    let mut streams: Vec<_> = (0..5).map(|_| connect(&rig, SERVER)).collect();
+    streams.iter_mut().for_each(|stream| echoes(stream, b"fast"));
+    assert_eq!(service(&server, "fast_accepted"), 5);
+    let mut late = connect(&rig, SERVER);
+    echoes(&mut late, b"by the kernel");
+    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (5, 6));
+    assert_eq!(service(&server, "connections"), 5, "the idlest one made room");
+    assert_eq!(streams[0].read(&mut [0; 8]).unwrap(), 0, "its peer hears an end");
+    assert_eq!(resets_of_kernel(&rig.server), 0);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_reload_that_keeps_the_service_keeps_its_connections() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let text = |port: u16, idle_s: u32| {
+        format!(
+            "[interface]\nname = \"vs\"\npath = \"packet\"\n[limits]\nidle_timeout_s = {idle_s}\n\
+             [service]\nkind = \"echo\"\ntcp = {port}\ntcp_path = \"fast\"\n"
+        )
+    };
+    let path = file(&rig, &text(PORT, 600));
+    let server = rig.start(&["--config", path.to_str().unwrap()]);
+    let capture = Capture::of(&rig);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"before");
+    reloaded(&rig, &server, &text(PORT, 500));
+    echoes(&mut stream, b"after");
+    assert_eq!(service(&server, "fast_connections"), 1);
+    // The service is replaced by one at the same port: this connection is ended in order.
+    let named = text(PORT, 500).replace("kind", "name = \"new\"\nkind");
+    reloaded(&rig, &server, &named);
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    drop(stream);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"the new one");
+    assert_eq!(service(&server, "fast_accepted"), 1);
+    // And by one at another.
+    reloaded(&rig, &server, &text(PORT + 1, 500));
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    drop(stream);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn calls_of_rpc_come_on_the_fast_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let port = PORT.to_string();
+    let server = rig.start(&[&["rpc", "--on", "vs", "--tcp", &port][..], &FAST].concat());
+    let target = format!("{SERVER}:{PORT}");
+    let finished = rig.twinpath(&rig.client, &["bench", "rpc", &target, "--tcp", "-c", "1000", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(report.is_object());
+    assert!(service(&server, "fast_accepted") > 0);
+    assert_eq!(service(&server, "fast_accepted"), service(&server, "accepted"));
+    assert_eq!(resets_of_kernel(&rig.server), 0);
+    assert_eq!(server.interrupt(), Some(0));
+}

@@ -1,0 +1,346 @@
+//! TCP on the fast path: segments in frames of the worker's ports, SYNs that the kernel's programs hand over, and what
+//! the connections' server does with them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use twinpath_frame::{Frame, GsoKind};
+use twinpath_inspect::{FastTcpCounters, Reason};
+use twinpath_port::PortId;
+use twinpath_service::Service;
+use twinpath_tcp::{Segment, Tcp, Tuple, Verdict};
+use twinpath_time::Instant;
+use twinpath_udp::admit::admit_source;
+use twinpath_udp::egress::{EgressTable, KernelReason, Update};
+use twinpath_udp::udp;
+use twinpath_wire::{ChecksumTrust, EtherType, Protocol, eth, tcp_frame};
+use twinpath_worker::Io;
+
+use super::{ServeEngine, ServeEvent};
+use crate::fast_tcp::{Beside, FastCall, FastTcp, Hops, Out, TcpClaims};
+use crate::kernel_tcp::TcpServer;
+
+/// Maximum number of timers of each kind that are served in one turn.
+const TIMERS_PER_TURN: u32 = 256;
+
+/// How often in one turn events are served that sending has caused. The next turn continues.
+const ROUNDS: usize = 8;
+
+/// No port: none is preferred.
+const NO_PORT: PortId = PortId { port: u16::MAX, queue: u16::MAX };
+
+impl<S: Service> ServeEngine<S> {
+    /// Handles a frame that is no datagram served here: a segment of a claimed connection is taken, and anything else is
+    /// dropped and counted for `reason`. Returns whether a segment was taken: [`Self::serve_fast`] follows.
+    #[cold]
+    pub(super) fn beside_datagrams(
+        &mut self,
+        now: Instant,
+        (port, partial): (PortId, bool),
+        frame: Frame,
+        reason: Reason,
+        io: &mut Io<'_, ServeEvent>,
+    ) -> bool {
+        let is_segment = self.fast.is_some() && is_tcp(frame.bytes());
+        let taken = if is_segment { self.take_segment(now, port, partial, &frame, io) } else { Err(reason) };
+        if let Err(reason) = taken {
+            io.drops().add(reason, 1);
+        }
+        io.release(frame);
+        taken.is_ok()
+    }
+
+    /// # Errors
+    /// Why the segment is dropped.
+    fn take_segment(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        partial: bool,
+        frame: &Frame,
+        io: &mut Io<'_, ServeEvent>,
+    ) -> Result<(), Reason> {
+        let Self { fast, egress, counters, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return Err(Reason::NotClaimed) };
+        let counters = &counters.fast_tcp;
+        counters.segments_in.add(1);
+        let FastTcp { server, beside, whole, .. } = fast;
+        let bytes = if frame.meta().next.is_some() { gather(frame, whole) } else { frame.bytes() };
+        let found = tcp_frame::parse(bytes, udp::trust(frame, partial)).map_err(udp::reason)?;
+        let tuple = Tuple::new(found.destination, found.source);
+        let listener = server.listener();
+        // A new connection begins with a SYN that the programs hand over: only then is its tuple claimed. One that comes
+        // here was sent for a connection that has just ended, and is sent again.
+        if found.segment.flags().opens() && !listener.tcp().has(&tuple) {
+            return Err(Reason::NoConnection);
+        }
+        let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
+        let segment = Segment::new(&found.segment, found.congestion, unit);
+        let mut sink = out(now, port, egress, beside, counters, io);
+        match listener.segment(now, &tuple, &segment, &mut sink) {
+            Verdict::Taken(_) | Verdict::Answered => Ok(()),
+            Verdict::LeftToKernel => Err(Reason::NoConnection),
+        }
+    }
+
+    /// Serves the connections that have events, and sends what they have to send, through `port` if several are on the
+    /// interface.
+    pub(super) fn serve_fast(&mut self, now: Instant, port: PortId, io: &mut Io<'_, ServeEvent>) {
+        let Self { fast, egress, counters, service, handlers, tcp, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        fast.server.count_elsewhere(tcp.as_ref().map_or(0, TcpServer::open_connections));
+        fast.is_unfinished = true;
+        for _ in 0..ROUNDS {
+            let mut had_events = false;
+            while let Some(event) = fast.server.listener().next_ready() {
+                had_events = true;
+                let (counters, drops, handlers) =
+                    (&counters.fast_connections, io.fds.drops(), handlers.as_mut());
+                fast.server.ready(event, FastCall { now, service, counters, drops, io: &(), handlers });
+            }
+            let FastTcp { server, beside, .. } = &mut *fast;
+            let listener = server.listener();
+            listener.output(now, &mut out(now, port, egress, beside, &counters.fast_tcp, io));
+            for (tuple, mtu) in beside.too_long.drain(..) {
+                had_events = true;
+                listener.tcp_mut().path_carries(&tuple, mtu);
+            }
+            if !had_events {
+                fast.is_unfinished = false;
+                break;
+            }
+        }
+        publish(&counters.fast_tcp, fast.server.listener_ref().tcp());
+    }
+
+    /// Does what is due. Returns whether there was anything.
+    #[inline]
+    pub(super) fn run_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        let is_due = self.fast.as_ref().is_some_and(|fast| fast.next_deadline() <= now);
+        if is_due {
+            self.run_fast_due(now, io);
+        }
+        is_due
+    }
+
+    #[cold]
+    fn run_fast_due(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let port = self.some_port();
+        let Self { fast, egress, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        while let Some(syn) = fast.waiting.take_late(now) {
+            fast.decline(now, syn.tuple);
+            counters.fast_tcp.declined.add(1);
+        }
+        let FastTcp { server, beside, .. } = &mut *fast;
+        let mut sink = out(now, port, egress, beside, &counters.fast_tcp, io);
+        server.listener().advance(now, TIMERS_PER_TURN, &mut sink);
+        let (drops, handlers) = (io.fds.drops(), handlers.as_mut());
+        let counters = &counters.fast_connections;
+        server.run(FastCall { now, service, counters, drops, io: &(), handlers });
+        self.serve_fast(now, port, io);
+    }
+
+    /// A SYN that the programs hand over. Returns whether the service has connections on the fast path; if not, its
+    /// tuple is to be released.
+    pub(crate) fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool {
+        // The tuple has to be known even if the rest is refused.
+        let Ok(found) = tcp_frame::parse(frame, ChecksumTrust::Trusted) else { return false };
+        let tuple = Tuple::new(found.destination, found.source);
+        let port = self.some_port();
+        let Self { fast, egress, counters, served, addresses, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return false };
+        counters.fast_tcp.segments_in.add(1);
+        let admitted = tcp_frame::parse(frame, ChecksumTrust::AcceptPartial)
+            .map_err(udp::reason)
+            .and_then(|found| served.find(Protocol::Tcp, found.source, found.destination))
+            .and_then(|_| admit_source(found.source.ip(), addresses));
+        let FastTcp { server, beside, waiting, .. } = &mut *fast;
+        let is_taken = match admitted {
+            Err(reason) => {
+                io.drops().add(reason, 1);
+                false
+            }
+            Ok(()) if !server.listener_ref().is_listening() => false,
+            Ok(()) => {
+                let (local, peer) = (tuple.local().ip(), tuple.remote().ip());
+                let mut hops = Hops { now, egress, former: &beside.former, port, io, ask };
+                match hops.find(local, peer) {
+                    Ok((port, _)) => {
+                        let segment = Segment::new(&found.segment, found.congestion, 0);
+                        let mut sink = out(now, port, egress, beside, &counters.fast_tcp, io);
+                        let verdict = server.listener().segment(now, &tuple, &segment, &mut sink);
+                        verdict != Verdict::LeftToKernel
+                    }
+                    Err(reason) => is_to_come(reason) && waiting.add(tuple, frame, now),
+                }
+            }
+        };
+        if !is_taken {
+            fast.decline(now, tuple);
+            counters.fast_tcp.declined.add(1);
+        }
+        publish(&counters.fast_tcp, fast.server.listener_ref().tcp());
+        true
+    }
+
+    /// Control has answered a question about a peer.
+    pub(super) fn hop_learnt(&mut self, now: Instant, update: &Update, io: &mut Io<'_, ServeEvent>) {
+        let Some(fast) = &mut self.fast else { return };
+        fast.beside.former.update(update, now);
+        if let Update::Learn { peer, .. } = update {
+            self.retry_syns(now, *peer, io);
+        }
+    }
+
+    fn retry_syns(&mut self, now: Instant, peer: IpAddr, io: &mut Io<'_, ServeEvent>) {
+        // Those that go on waiting are behind the others.
+        let count = self.fast.as_ref().map_or(0, |fast| fast.waiting.len());
+        for _ in 0..count {
+            let Some(syn) = self.fast.as_mut().and_then(|fast| fast.waiting.take_of(peer)) else { return };
+            self.take_syn(now, syn.frame(), io);
+        }
+    }
+
+    /// Starts to accept on the fast path.
+    pub(super) fn listen_fast(&mut self) -> Result<(), Errno> {
+        self.fast.as_mut().map_or(Ok(()), |fast| fast.server.listen(&()))
+    }
+
+    /// Accepts no more, and ends each connection once its requests are answered.
+    pub(super) fn drain_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Self { fast, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        fast.server.drain(false, FastCall { now, service, counters, drops, io: &(), handlers });
+        self.serve_fast(now, NO_PORT, io);
+    }
+
+    /// Closes all remaining connections.
+    pub(super) fn cut_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Self { fast, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        fast.server.cut(FastCall { now, service, counters, drops, io: &(), handlers });
+        fast.cut();
+        self.serve_fast(now, NO_PORT, io);
+    }
+
+    /// The connections on the fast path, if there are some, and the parameters of a call to their server.
+    pub(super) fn fast<'a>(
+        &'a mut self,
+        now: Instant,
+        io: &'a Io<'_, ServeEvent>,
+    ) -> Option<(&'a mut FastTcp<S::Connection>, FastCall<'a, 'a, S>)> {
+        let Self { fast, counters, service, handlers, .. } = self;
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        Some((fast.as_deref_mut()?, FastCall { now, service, counters, drops, io: &(), handlers }))
+    }
+
+    /// Whether the engine of the fast path has a connection between these ends.
+    pub(crate) fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let tcp = self.fast.as_ref().map(|fast| fast.server.listener_ref().tcp());
+        tcp.is_some_and(|tcp| tcp.has(&Tuple::new(local, remote)))
+    }
+
+    /// How many connections there are on the fast path, beside those that the kernel's listeners are about to accept. If
+    /// there are too many for one more, the idlest one is closed.
+    pub(super) fn fast_beside(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> u32 {
+        let others = self.tcp.as_ref().map_or(0, TcpServer::open_connections);
+        let Some((fast, mut call)) = self.fast(now, io) else { return 0 };
+        fast.server.count_elsewhere(others);
+        if others == 0 {
+            fast.server.make_room(&mut call);
+        }
+        let left = fast.server.open_connections();
+        self.serve_fast(now, NO_PORT, io);
+        left
+    }
+
+    /// How many SYNs the programs may take for it; `None`: the service has no connections on the fast path.
+    pub(crate) fn syn_room(&self) -> Option<u32> {
+        let others = self.tcp.as_ref().map_or(0, TcpServer::open_connections);
+        self.fast.as_ref().map(|fast| fast.room(others))
+    }
+
+    /// Tells the programs which tuples are the kernel's again.
+    pub(crate) fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
+        if let Some(fast) = &mut self.fast {
+            fast.settle(now, claims);
+        }
+    }
+
+    /// Releases all tuples, as the service is removed.
+    pub(crate) fn release_claims(&mut self, claims: &mut dyn TcpClaims) {
+        if let Some(fast) = &mut self.fast {
+            fast.release_all(claims);
+        }
+    }
+
+    /// The interface has changed.
+    pub(super) fn learn_mtu(&mut self) {
+        let mtu = self.ports.iter().map(|(_, capabilities)| capabilities.frame_len_max).min();
+        if let (Some(fast), Some(frame_len_max)) = (&mut self.fast, mtu) {
+            fast.set_mtu(frame_len_max.saturating_sub(eth::HEADER_LEN as u32));
+        }
+    }
+
+    fn some_port(&self) -> PortId {
+        self.ports.first().map_or(NO_PORT, |(port, _)| *port)
+    }
+}
+
+/// The question to control for the way from our address to a peer's.
+const fn ask(local: IpAddr, peer: IpAddr) -> ServeEvent {
+    ServeEvent::Resolve { peer, local }
+}
+
+/// Where segments go at `now`: to their next hops, through `port` if several are on the interface.
+const fn out<'a, 'io>(
+    now: Instant,
+    port: PortId,
+    egress: &'a mut EgressTable,
+    beside: &'a mut Beside,
+    counters: &'a FastTcpCounters,
+    io: &'a mut Io<'io, ServeEvent>,
+) -> Out<'a, 'io, ServeEvent> {
+    let Beside { former, too_long } = beside;
+    Out::new(Hops { now, egress, former, port, io, ask }, too_long, counters)
+}
+
+/// Whether control may soon answer otherwise.
+const fn is_to_come(reason: KernelReason) -> bool {
+    matches!(reason, KernelReason::Unknown) || reason.is_unresolved()
+}
+
+/// The bytes of a packet that came in several frames.
+fn gather<'a>(frame: &Frame, whole: &'a mut Vec<u8>) -> &'a [u8] {
+    whole.clear();
+    let mut part = Some(frame);
+    while let Some(frame) = part {
+        whole.extend_from_slice(frame.bytes());
+        part = frame.meta().next.as_ref();
+    }
+    whole
+}
+
+/// Whether a frame says that it is TCP over IP.
+fn is_tcp(frame: &[u8]) -> bool {
+    let ethertype = frame.get(12..eth::HEADER_LEN).and_then(|bytes| bytes.first_chunk().copied());
+    let protocol_at = match ethertype.map(|bytes| EtherType(u16::from_be_bytes(bytes))) {
+        Some(EtherType::IPV4) => 23,
+        Some(EtherType::IPV6) => 20,
+        _ => return false,
+    };
+    frame.get(protocol_at) == Some(&Protocol::Tcp.number())
+}
+
+/// Shows what the engine has counted.
+fn publish(counters: &FastTcpCounters, tcp: &Tcp) {
+    let (_, half_open, time_wait) = tcp.count();
+    let counted = tcp.counters();
+    counters.fast_half_open.set(half_open as u64);
+    counters.fast_time_wait.set(time_wait as u64);
+    counters.retransmitted.set(counted.retransmitted);
+    counters.fast_resets.set(counted.resets);
+}

@@ -1,0 +1,30 @@
+//! What the engine needs of the kernel's programs: SYNs that they hand over, and the table of claimed tuples.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// The connections of one worker as the kernel's programs know them.
+///
+/// A program takes a SYN to a port of ours from the kernel if there is room, enters its tuple, and hands the frame
+/// over. From then on all segments of that tuple come to the worker's port, until [`Self::release`]. Called on the
+/// worker's thread; no call blocks.
+pub trait TcpClaims: Send {
+    /// Readable while a SYN waits.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Gives every SYN that waits, as a frame from the Ethernet header; its checksum may be partial.
+    fn next_syns(&mut self, take: &mut dyn FnMut(&[u8]));
+
+    /// How many SYNs the programs may still take; they count it down.
+    fn room(&self) -> u32;
+
+    /// Lets them take so many from now on; 0: none, so that the kernel serves.
+    fn set_room(&mut self, room: u32);
+
+    /// The connection is over: what arrives for this tuple from now on is the kernel's.
+    fn release(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// The connection will not be served here: the kernel gets what arrives for this tuple, so also the SYN that the
+    /// peer sends again. The entry stays until [`Self::release`].
+    fn decline(&mut self, local: SocketAddr, remote: SocketAddr);
+}

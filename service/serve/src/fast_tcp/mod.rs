@@ -1,0 +1,177 @@
+//! TCP on the fast path: connections over the TCP engine ([`EngineListener`]), whose segments come and leave in frames
+//! of the worker's ports. The kernel's listeners stay beside it, and serve what the kernel's programs leave to them
+//! ([`TcpClaims`]).
+
+mod claims;
+mod listener;
+mod out;
+mod syns;
+
+pub use claims::TcpClaims;
+pub use listener::{EngineListener, EngineStream};
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use twinpath_tcp::{Config, Tuple};
+use twinpath_time::{Duration, Instant};
+use twinpath_udp::served::Served;
+
+use crate::TcpTotals;
+use crate::limits::unforeseeable;
+use crate::streams::{Call, StreamServer};
+
+pub(crate) use out::{Beside, FormerHops, Hops, Out};
+pub(crate) use syns::WaitingSyns;
+
+/// The bit by which the numbers of its connections differ from those of the kernel's.
+pub(crate) const MARK: u32 = 1 << 31;
+
+/// How long the kernel's programs leave a declined tuple to the kernel. By then the kernel has a connection of its own,
+/// or its peer has given up for this time.
+const DECLINED_FOR: Duration = Duration::from_secs(10);
+
+/// The longest IP packet that a frame of the pool holds.
+pub(crate) const MTU_MAX: u32 =
+    twinpath_frame::CHUNK_SIZE - twinpath_frame::HEADROOM - twinpath_wire::eth::HEADER_LEN as u32;
+
+/// The MTU of the engine until it knows a port.
+const MTU_AT_FIRST: u16 = 1500;
+
+/// How a service's connections are served on the fast path of one worker.
+#[derive(Clone, Debug)]
+pub struct FastTcpConfig {
+    /// The ends that accept; an address may be unspecified. That of IPv6 accepts both families.
+    pub locals: Vec<SocketAddr>,
+    /// Not known to any peer: sequence numbers follow from it (RFC 6528), and places in tables.
+    pub secret: [u64; 2],
+}
+
+impl FastTcpConfig {
+    /// With a random secret.
+    #[must_use]
+    pub fn new(locals: Vec<SocketAddr>) -> Self {
+        Self { locals, secret: [unforeseeable(), unforeseeable()] }
+    }
+}
+
+/// A call of the server for the engine's connections.
+pub(crate) type FastCall<'a, 'io, S> = Call<'a, 'io, S, EngineListener>;
+
+/// The connections of one service on the fast path of one worker.
+pub(crate) struct FastTcp<C> {
+    pub(crate) server: StreamServer<EngineListener, C>,
+    pub(crate) beside: Beside,
+    pub(crate) waiting: WaitingSyns,
+    /// Tuples that were declined, and until when.
+    declined: VecDeque<(Instant, Tuple)>,
+    /// Those of which the programs were not told yet.
+    declined_now: usize,
+    /// The bytes of a packet that came in several frames.
+    pub(crate) whole: Vec<u8>,
+    /// Events or segments are left for the next turn.
+    pub(crate) is_unfinished: bool,
+    /// The rest is not waited for any more.
+    is_cut: bool,
+}
+
+impl<C: Send> FastTcp<C> {
+    pub(crate) fn new(config: FastTcpConfig, served: Arc<Served>, totals: Arc<TcpTotals>, most: u32) -> Self {
+        let FastTcpConfig { locals, secret } = config;
+        let limits = totals.limits();
+        let config = Config {
+            mtu: MTU_AT_FIRST,
+            connections: most,
+            // Segments leave in frames of the pool.
+            super_segment: 0,
+            memory: limits.queued_bytes.max(4 * u64::from(limits.connection_bytes)),
+            ..Config::default()
+        };
+        let listener = EngineListener::new(config, locals, secret);
+        Self {
+            server: StreamServer::new(listener, served, totals, most).with_mark(MARK),
+            beside: Beside { former: FormerHops::new(), too_long: Vec::new() },
+            waiting: WaitingSyns::default(),
+            declined: VecDeque::new(),
+            declined_now: 0,
+            whole: Vec::new(),
+            is_unfinished: false,
+            is_cut: false,
+        }
+    }
+
+    /// The longest IP packet of the interface has changed.
+    pub(crate) fn set_mtu(&mut self, mtu: u32) {
+        let tcp = self.server.listener().tcp_mut();
+        let mtu = mtu.min(MTU_MAX) as u16;
+        if tcp.config().mtu != mtu {
+            tcp.set_config(Config { mtu, ..tcp.config().clone() });
+        }
+    }
+
+    /// When it has something to do that no frame or event announces.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Instant {
+        if self.is_unfinished {
+            return Instant::ZERO;
+        }
+        let declined = self.declined.front().map_or(Instant::NEVER, |(until, _)| *until);
+        let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
+        own.min(self.waiting.deadline()).min(declined)
+    }
+
+    /// Leaves a connection that has not begun to the kernel.
+    pub(crate) fn decline(&mut self, now: Instant, tuple: Tuple) {
+        self.declined.push_back((now + DECLINED_FOR, tuple));
+        self.declined_now += 1;
+    }
+
+    /// How many more SYNs the programs may take, if `others` connections of the same worker count, too.
+    pub(crate) fn room(&self, others: u32) -> u32 {
+        let most = self.server.most().saturating_sub(others);
+        self.server.listener_ref().room(most).min(self.waiting.room())
+    }
+
+    /// Tells the programs which tuples are the kernel's again.
+    pub(crate) fn settle(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
+        for (_, tuple) in self.declined.range(self.declined.len() - self.declined_now..) {
+            claims.decline(tuple.local(), tuple.remote());
+        }
+        self.declined_now = 0;
+        while let Some((_, tuple)) = self.declined.front().copied().filter(|(until, _)| *until <= now) {
+            self.declined.pop_front();
+            claims.release(tuple.local(), tuple.remote());
+        }
+        while let Some(tuple) = self.server.listener().tcp_mut().next_gone() {
+            claims.release(tuple.local(), tuple.remote());
+        }
+    }
+
+    /// Releases every tuple: nobody is left to answer.
+    pub(crate) fn release_all(&mut self, claims: &mut dyn TcpClaims) {
+        for (_, tuple) in self.declined.drain(..) {
+            claims.release(tuple.local(), tuple.remote());
+        }
+        self.declined_now = 0;
+        for tuple in self.waiting.take_all() {
+            claims.release(tuple.local(), tuple.remote());
+        }
+        self.server.listener_ref().tcp().for_each(|tuple, _| claims.release(tuple.local(), tuple.remote()));
+        while let Some(tuple) = self.server.listener().tcp_mut().next_gone() {
+            claims.release(tuple.local(), tuple.remote());
+        }
+    }
+
+    /// Gives up what a drain has waited for.
+    pub(crate) fn cut(&mut self) {
+        self.server.listener().cut();
+        self.is_cut = true;
+    }
+
+    /// Whether nothing is left after a drain: every connection has been answered and has ended on both sides.
+    pub(crate) fn is_drained(&self) -> bool {
+        let (open, half_open, _) = self.server.listener_ref().tcp().count();
+        self.server.is_drained() && self.waiting.len() == 0 && (self.is_cut || open + half_open == 0)
+    }
+}

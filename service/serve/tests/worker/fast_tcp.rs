@@ -1,0 +1,437 @@
+//! TCP on the fast path: a client's engine over the wire's other end, and the kernel's programs as a double.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::event::{EventfdFlags, eventfd};
+use twinpath_frame::{Burst, Gso, GsoKind, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::loopback::{LoopbackPort, pair};
+use twinpath_port::{PortId, PortQueue};
+use twinpath_serve::fast_tcp::{FastTcpConfig, TcpClaims};
+use twinpath_serve::{
+    Demux, DemuxCommand, KernelSide, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
+    ServeEvent, Served, ServicePart,
+};
+use twinpath_service::Echo;
+use twinpath_tcp::{Config, ConnectionId, Later, Options, Outgoing, Segment, Sink, Tcp, Tuple, Unknown};
+use twinpath_time::{Duration, Instant};
+use twinpath_udp::egress::{KernelReason, Update};
+use twinpath_wire::tcp::Flags;
+use twinpath_wire::tcp_frame::{self, TcpFrameRepr};
+use twinpath_wire::{ChecksumTrust, Mac, Protocol};
+use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
+
+use crate::wire::WAY_BACK;
+
+type Ends = (SocketAddr, SocketAddr);
+
+/// What the kernel's programs know.
+#[derive(Default)]
+struct Known {
+    syns: VecDeque<Vec<u8>>,
+    room: u32,
+    /// The claimed tuples, with whether they were declined.
+    tuples: HashMap<Ends, bool>,
+}
+
+/// The kernel's programs.
+#[derive(Clone)]
+struct Programs(Arc<Mutex<Known>>, Arc<OwnedFd>);
+
+impl Programs {
+    fn new() -> Self {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
+        Self(Arc::default(), Arc::new(fd))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().expect("nobody panics")
+    }
+}
+
+impl TcpClaims for Programs {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
+
+    fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
+        let _ = rustix::io::read(&self.1, &mut [0; 8]);
+        let syns = std::mem::take(&mut self.known().syns);
+        syns.iter().for_each(|syn| take(syn));
+    }
+
+    fn room(&self) -> u32 {
+        self.known().room
+    }
+
+    fn set_room(&mut self, room: u32) {
+        self.known().room = room;
+    }
+
+    fn release(&mut self, local: SocketAddr, remote: SocketAddr) {
+        assert!(self.known().tuples.remove(&(local, remote)).is_some(), "{remote} is not claimed");
+    }
+
+    fn decline(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let before = self.known().tuples.insert((local, remote), true);
+        assert_eq!(before, Some(false), "{remote}");
+    }
+}
+
+/// The client's way to the server: through the programs, onto the wire.
+struct Way<'a> {
+    programs: &'a Programs,
+    pool: &'a mut Pool,
+    wire: &'a mut LoopbackPort,
+    /// Segments that the kernel's stack got.
+    kernel: &'a mut Vec<u8>,
+}
+
+impl Sink for Way<'_> {
+    fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
+        let repr = TcpFrameRepr {
+            source_mac: Mac([2, 0, 0, 0, 0, 2]),
+            destination_mac: Mac([2, 0, 0, 0, 0, 1]),
+            source: tuple.local().ip(),
+            destination: tuple.remote().ip(),
+            hop_limit: 64,
+            ecn_capable: segment.capable,
+        };
+        let mut bytes = vec![0; repr.frame_len(segment.options.len(), segment.payload.len())];
+        repr.write(&mut bytes, &segment.header, segment.options, segment.payload).expect("fits");
+        let ends = (tuple.remote(), tuple.local());
+        let mut known = self.programs.known();
+        match known.tuples.get(&ends) {
+            Some(false) => {
+                drop(known);
+                self.transmit(&bytes, segment.unit);
+            }
+            None if segment.header.flags.opens() && known.room > 0 => {
+                known.room -= 1;
+                known.tuples.insert(ends, false);
+                known.syns.push_back(bytes);
+                rustix::io::write(&self.programs.1, &1u64.to_ne_bytes()).expect("signalled");
+            }
+            _ => self.kernel.push(segment.header.flags.0),
+        }
+        true
+    }
+}
+
+impl Way<'_> {
+    /// Several frames if one does not hold it.
+    fn transmit(&mut self, bytes: &[u8], unit: u16) {
+        let mut frame = self.pool.copy_of([bytes]).expect("free");
+        if unit > 0 {
+            frame.meta_mut().gso = Gso { kind: GsoKind::TcpV4, ecn: false, size: unit };
+        }
+        let mut burst = Burst::new();
+        burst.push(frame).expect("room");
+        self.wire.transmit(self.pool, &mut burst);
+    }
+}
+
+struct Rig {
+    worker: Worker<Demux>,
+    commands: Sender<Command<DemuxCommand>>,
+    events: Receiver<Event<ServeEvent>>,
+    programs: Programs,
+    wire: LoopbackPort,
+    pool: Pool,
+    serve: Arc<ServeCounters>,
+    counters: Arc<WorkerCounters>,
+    tcp: Tcp,
+    now: Instant,
+    kernel: Vec<u8>,
+    /// The flags of all segments that the server has sent.
+    sent: Vec<u8>,
+}
+
+const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
+
+impl Rig {
+    fn new() -> Self {
+        let (near, wire) =
+            pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
+        let (commands, inbox) = mailbox(16).expect("eventfd");
+        let (outbox, events) = mailbox(16).expect("eventfd");
+        let serve = Arc::new(ServeCounters::for_entries(1));
+        let served = Arc::new(Served::new().with_port(Protocol::Tcp, SERVER.1, &[]));
+        let config = ServeConfig {
+            served: Arc::clone(&served),
+            addresses: [SocketAddr::from(SERVER).ip()].into(),
+            reply_rate: 0,
+            any_source_port: false,
+            keeper: None,
+            kernel: KernelSide { connections: 8, ..KernelSide::default() },
+            fast_tcp: Some(FastTcpConfig::new(vec!["[::]:7".parse().expect("an address")])),
+        };
+        let part = ServicePart::new(ServeEngine::new(Echo, config, Arc::clone(&serve)), Arc::clone(&serve));
+        let programs = Programs::new();
+        let demux = Demux::new(Routes::of([(0, &*served)])).with(0, part);
+        let demux = demux.with_claims(Some(Box::new(programs.clone())));
+        let pool = Pool::new(256).expect("pool");
+        let config = WorkerConfig { idle: twinpath_worker::idle::IdleConfig::default() };
+        let counters = Arc::new(WorkerCounters::default());
+        let mut worker =
+            Worker::new(&config, demux, pool, inbox, outbox, Arc::clone(&counters)).expect("a worker");
+        worker.attach(Box::new(near));
+        worker.start().expect("started");
+        let (pool, tcp) =
+            (Pool::new(256).expect("pool"), Tcp::new(Config::default(), Unknown::Reset, [1, 2]));
+        let now = Instant::from_nanos(1 << 40);
+        let (kernel, sent) = (Vec::new(), Vec::new());
+        let mut new =
+            Self { worker, commands, events, programs, wire, pool, serve, counters, tcp, now, kernel, sent };
+        new.turn();
+        new
+    }
+
+    fn connect(&mut self, port: u16) -> ConnectionId {
+        let local = SocketAddr::from(([192, 0, 2, 2], port));
+        self.tcp.connect(self.now, local, SERVER.into(), Options::default()).expect("free")
+    }
+
+    fn learn(&mut self, answer: Result<twinpath_udp::egress::Egress, KernelReason>) {
+        let peer = [192, 0, 2, 2].into();
+        self.tell(ServeCommand::Egress(Update::Learn { peer, answer }));
+    }
+
+    fn tell(&mut self, command: ServeCommand) {
+        assert!(self.commands.send(Command::Engine(DemuxCommand::Each(command))).is_ok());
+        self.turn();
+    }
+
+    fn asked(&mut self) -> bool {
+        let mut asked = false;
+        while let Some(event) = self.events.take() {
+            asked |= matches!(event, Event::Engine(ServeEvent::Resolve { .. }));
+        }
+        asked
+    }
+
+    /// A turn of the worker, and what it sends to the client.
+    fn turn(&mut self) {
+        self.now += Duration::from_millis(1);
+        let Self { worker, programs, wire, pool, tcp, now, kernel, sent, .. } = self;
+        tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
+        worker.turn(*now);
+        let mut burst = Burst::new();
+        wire.receive(*now, pool, &mut burst);
+        for frame in burst.drain(usize::MAX) {
+            let found = tcp_frame::parse(frame.bytes(), ChecksumTrust::Verify).expect("a right segment");
+            sent.push(found.segment.flags().0);
+            let tuple = Tuple::new(found.destination, found.source);
+            let segment = Segment::new(&found.segment, found.congestion, 0);
+            let (mut later, mut bytes) = (Kept::default(), Vec::new());
+            tcp.segment(*now, &tuple, &segment, &mut Later, &mut later);
+            std::mem::swap(&mut bytes, &mut later.0);
+            pool.release(frame);
+            let mut way = Way { programs, pool, wire, kernel };
+            for Owned { tuple, header, options, payload, capable } in bytes {
+                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable };
+                way.send(&tuple, &segment);
+            }
+        }
+    }
+
+    fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    /// Writes to a connection, and returns what has come back after some turns.
+    fn echo(&mut self, id: ConnectionId, text: &[u8]) -> Vec<u8> {
+        let (mut said, mut heard) = (0, Vec::new());
+        for _ in 0..2000 {
+            if let Some(mut stream) = self.tcp.stream(self.now, id) {
+                said += stream.write(&text[said..]);
+                heard.extend_from_slice(stream.received());
+                stream.consume(usize::MAX);
+            }
+            if heard.len() == text.len() {
+                break;
+            }
+            self.turn();
+        }
+        heard
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.serve.fast_connections.connections.get(), self.serve.fast_connections.accepted.get())
+    }
+
+    fn was_reset(&self) -> bool {
+        self.sent.iter().any(|flags| flags & Flags::RST != 0)
+    }
+}
+
+/// Segments with bytes of their own.
+#[derive(Default)]
+struct Kept(Vec<Owned>);
+
+struct Owned {
+    tuple: Tuple,
+    header: twinpath_wire::tcp::Header,
+    options: Vec<u8>,
+    payload: Vec<u8>,
+    capable: bool,
+}
+
+impl Sink for Kept {
+    fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
+        let Outgoing { header, options, payload, capable, .. } = *segment;
+        let (tuple, options, payload) = (*tuple, options.to_vec(), payload.to_vec());
+        self.0.push(Owned { tuple, header, options, payload, capable });
+        true
+    }
+}
+
+#[test]
+fn a_connection_is_served_whole_and_its_tuple_released_after_its_end() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    let text: Vec<u8> = (0..200_000u32).map(|at| at as u8).collect();
+    assert!(rig.echo(id, &text) == text);
+    assert_eq!((rig.counts(), rig.kernel.len()), ((1, 1), 0));
+    rig.tcp.close(rig.now, id);
+    rig.turns(20);
+    assert_eq!((rig.counts(), rig.programs.known().tuples.len()), ((0, 1), 0), "the client has TIME_WAIT");
+    assert!(!rig.was_reset());
+    let drops: Vec<_> = rig.counters.drops.happened().collect();
+    assert_eq!(drops, []);
+}
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_heard() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    rig.turns(5);
+    let mut stream = rig.tcp.stream(rig.now, id).expect("open");
+    stream.write(b"hello");
+    stream.end();
+    rig.turns(5);
+    let mut stream = rig.tcp.stream(rig.now, id).expect("open");
+    assert_eq!(stream.received(), b"hello");
+    stream.consume(5);
+    assert!(stream.is_at_end());
+}
+
+#[test]
+fn a_syn_waits_until_the_next_hop_is_known() {
+    let mut rig = Rig::new();
+    let id = rig.connect(4000);
+    rig.turns(10);
+    assert!(rig.asked() && rig.sent.is_empty());
+    rig.learn(Err(KernelReason::UnresolvedPeer { prefix_len: 24 }));
+    rig.turns(10);
+    assert!(rig.sent.is_empty());
+    rig.learn(Ok(WAY_BACK));
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    // What is known of the next hop is used until control has answered again.
+    rig.tell(ServeCommand::Egress(Update::Clear));
+    assert_eq!(rig.echo(id, b"again"), b"again");
+    assert!(rig.asked() && rig.kernel.is_empty());
+}
+
+#[test]
+fn a_peer_whose_next_hop_is_not_ours_is_left_to_the_kernel() {
+    for answer in [Err(KernelReason::NotPlain), Ok(twinpath_udp::egress::Egress { ifindex: 9, ..WAY_BACK })] {
+        let mut rig = Rig::new();
+        rig.learn(answer);
+        rig.connect(4000);
+        rig.turns(5);
+        assert_eq!(rig.serve.fast_tcp.declined.get(), 1);
+        assert!(rig.programs.known().tuples.values().all(|declined| *declined));
+        // The client sends its SYN again.
+        rig.turns(1100);
+        assert_eq!(rig.kernel, [Flags::SYN]);
+        rig.turns(10_000);
+        assert!(rig.programs.known().tuples.is_empty(), "by then the kernel has its own connection");
+    }
+}
+
+#[test]
+fn a_peer_that_cannot_be_resolved_is_left_to_the_kernel_in_time() {
+    let mut rig = Rig::new();
+    rig.connect(4000);
+    rig.turns(950);
+    assert_eq!(rig.serve.fast_tcp.declined.get(), 1);
+    rig.turns(200);
+    assert_eq!(rig.kernel, [Flags::SYN]);
+}
+
+#[test]
+fn the_programs_take_no_more_than_there_is_room_for() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    assert_eq!(rig.programs.known().room, 8);
+    for port in 4000..4012 {
+        rig.connect(port);
+    }
+    rig.turns(10);
+    assert_eq!((rig.counts(), rig.programs.known().room, rig.kernel.len()), ((8, 8), 0, 4));
+}
+
+#[test]
+fn a_drain_ends_connections_by_fin_and_takes_no_new_ones() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    // This one is half-open when the drain begins.
+    let late = rig.connect(4001);
+    let Rig { tcp, programs, wire, pool, kernel, now, .. } = &mut rig;
+    tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
+    rig.now += Duration::from_millis(1);
+    rig.worker.turn(rig.now);
+    rig.tell(ServeCommand::Drain { handed_over: false });
+    // An accepted client gets its first answer.
+    assert_eq!(rig.echo(late, b"late"), b"late");
+    rig.turns(20);
+    for id in [id, late] {
+        assert!(rig.tcp.stream(rig.now, id).is_some_and(|stream| stream.is_at_end()));
+        rig.tcp.close(rig.now, id);
+    }
+    rig.connect(4002);
+    rig.turns(20);
+    assert!(!rig.was_reset());
+    assert_eq!((rig.counts().0, rig.kernel.as_slice()), (0, &[Flags::SYN][..]));
+    let mut drained = false;
+    while let Some(event) = rig.events.take() {
+        drained |= matches!(event, Event::Engine(ServeEvent::Drained));
+    }
+    assert!(drained);
+}
+
+#[test]
+fn what_belongs_to_no_connection_is_dropped_and_not_answered() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    // As if they had been claimed a moment ago.
+    for port in [4000, 4001] {
+        let ends = (SERVER.into(), SocketAddr::from(([192, 0, 2, 2], port)));
+        rig.programs.known().tuples.insert(ends, false);
+    }
+    rig.connect(4000);
+    let tuple = Tuple::new(SocketAddr::from(([192, 0, 2, 2], 4001)), SERVER.into());
+    let header = twinpath_wire::tcp::Header {
+        source_port: 4001,
+        destination_port: 7,
+        sequence: 1,
+        acknowledgement: 1,
+        flags: Flags(Flags::ACK),
+        window: 1,
+    };
+    let Rig { programs, wire, pool, kernel, .. } = &mut rig;
+    let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false };
+    Way { programs, pool, wire, kernel }.send(&tuple, &segment);
+    rig.turns(5);
+    assert_eq!(rig.sent, []);
+    assert_eq!(rig.counters.drops.get(Reason::NoConnection), 2);
+}
