@@ -4,7 +4,8 @@
 //! every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
 //! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills the ring.
 //! A second table shows the cost of checking whether the worker is stuck. A third one shows the additional cost for
-//! frames that go to the kernel or to a worker where the programs reply by themselves.
+//! frames that go to the kernel or to a worker where the programs reply by themselves. A fourth one shows it for claims
+//! on connections of TCP: of frames to other ports, of the kernel's connections at the claimed port, and of a worker's.
 #![allow(unsafe_code, reason = "the example plays the worker: it writes the words shared with the programs")]
 
 #[path = "../tests/common/mod.rs"]
@@ -12,12 +13,13 @@ mod common;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{direct_ring, direct_ring_of, filter, ingress, run, xdp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use twinpath_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering, program_costs};
+use twinpath_bpf::{DIRECT_SLOTS, Features, Path, QUEUES_MAX, ReflexPlan, Steering, TcpFlows, program_costs};
 use twinpath_claims::corpus::{self, Corpus};
 use twinpath_claims::{Answers, Claim, Reflex, Table};
 use twinpath_frame::Mapping;
@@ -78,7 +80,45 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {tcx_ring:10} {filter_ring:12}");
     }
     fail_open(&corpus, *cpus.last().unwrap_or(&0))?;
-    reflexes(&corpus)
+    reflexes(&corpus)?;
+    connections(&corpus)
+}
+
+/// Measures the cost of connections: medians of the differences of each program, without them and with a claim on the
+/// connections to port 7, measured in turns.
+fn connections(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
+    let flows = Arc::new(TcpFlows::load(1)?);
+    let features = Features { connections: Some(&flows), ..Features::default() };
+    let mut pair = [
+        Steering::load(Path::Packet)?,
+        Steering::load_with(Path::Packet, 1, twinpath_time::Duration::ZERO, features)?,
+    ];
+    for steering in &mut pair {
+        steering.apply(&corpus.tables["connections"])?;
+    }
+    let worker = flows.claims(0)?;
+    println!("\nconnections: ns more per frame {:>9} {:>12}", "filter", "tcx");
+    for name in
+        ["tcp_syn_unclaimed_port", "ipv4_udp_claimed", "connections_ack_unknown", "connections_known_data"]
+    {
+        let case = corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?;
+        if let Some(known) = case.context.known {
+            worker.insert(known.flow.destination, known.flow.source)?;
+        }
+        let twice = [&case.frame[..14], &case.frame].concat();
+        let more = |measure: &dyn Fn(&Steering) -> Duration| {
+            let ns = |steering| measure(steering).as_nanos() as i128;
+            median_of(|| ns(&pair[1]) - ns(&pair[0]))
+        };
+        let at_filter = more(&|steering| run(filter(steering), &twice, None, REPEAT).duration);
+        let arp = corpus.cases.iter().find(|case| case.name == "arp_broadcast").ok_or("no such case")?;
+        for steering in &pair {
+            run(filter(steering), &[&arp.frame[..14], &arp.frame].concat(), None, 1);
+        }
+        let at_tcx = more(&|steering| run(ingress(steering), &case.frame, None, REPEAT).duration);
+        println!("{name:30} {at_filter:9} {at_tcx:12}");
+    }
+    Ok(())
 }
 
 /// Measures the cost of reflexes for frames without a reply: medians of the differences of each program, without

@@ -9,7 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_bpf::{Features, Path, Steering, TcAttach, TcpClaims, TcpFlows};
+use twinpath_bpf::{
+    Features, KeptMaps, Path, ReflexPlan, SteerError, Steering, TCP_WORKERS_MAX, TcAttach, TcpClaims,
+    TcpFlows,
+};
 use twinpath_claims::{Claim, Table};
 use twinpath_sys::socket_filter;
 use twinpath_test_rig::{ip_here, until, until_within};
@@ -520,6 +523,22 @@ fn when_the_owner_is_killed_its_peers_get_their_reset_although_others_hold_the_l
         inject(4000, fence_port) == [RST]
     });
     drop(listener);
+}
+
+#[test]
+fn the_programs_load_with_all_that_they_can_do() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let flows = Arc::new(TcpFlows::load(1).unwrap());
+    let kept = Arc::new(KeptMaps::create(64, 1).unwrap());
+    let plan = ReflexPlan { partial_checksums: true, rate: 1000, tries_worker: true };
+    let reflexes = Some((&plan, Some(&kept)));
+    let features = Features { reflexes, connections: Some(&flows), large: true };
+    assert!(Steering::load_with(Path::Packet, 64, Duration::from_millis(1), features).is_ok());
+    let error = TcpFlows::load(TCP_WORKERS_MAX + 1).unwrap_err();
+    assert!(matches!(error, SteerError::Queue { queue: 65, max: 64 }), "{error}");
+    assert!(matches!(flows.claims(1), Err(SteerError::Queue { queue: 1, max: 1 })));
 }
 
 /// Before Linux 6.8 a socket's filter may have no more by default (net.core.optmem_max).
