@@ -9,7 +9,6 @@
 mod busy_poll;
 mod error;
 mod file_ring;
-mod forwarder;
 pub mod fragments;
 mod frame_source;
 pub mod kill_watch;
@@ -32,7 +31,6 @@ mod xdp_redirect;
 pub use busy_poll::BusyPollEcho;
 pub use error::PlainError;
 pub use file_ring::FileRing;
-pub use forwarder::{FORWARD_BURST_MAX, Forwarded, Forwarding, Shape, forward};
 pub use frame_source::{BATCH_MAX, FRAME_BYTES, Frame, Sending, Sent, bare_frame, send_frames};
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;

@@ -12,7 +12,7 @@ const ETH_IPV4: u16 = 0x800;
 const UDP: u8 = 17;
 
 /// Source and destination address.
-type Addresses = [u32; 2];
+pub(crate) type Addresses = [u32; 2];
 
 /// Differs from `address` in the bit behind the common prefix, `len` bits with it; the rest is anything.
 fn differing(address: u32, len: u32, random: &mut fastrand::Rng) -> u32 {
@@ -22,7 +22,7 @@ fn differing(address: u32, len: u32, random: &mut fastrand::Rng) -> u32 {
 }
 
 /// The prefix lengths of each flow with its addresses, then the addresses of frames that no flow takes.
-fn all() -> (Vec<(Addresses, Addresses)>, Vec<Addresses>) {
+pub(crate) fn all() -> (Vec<(Addresses, Addresses)>, Vec<Addresses>) {
     let mut random = fastrand::Rng::with_seed(SEED);
     let allowed = [random.u32(..), random.u32(..)];
     let mut taken = Vec::new();

@@ -18,6 +18,8 @@ use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_sys::affinity;
 use twinpath_time::Instant;
 
+use crate::openflow::hostile;
+
 /// The result that is printed. Times are medians.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Timed {
@@ -229,35 +231,23 @@ fn eight(is_hostile: bool, random: &mut fastrand::Rng) -> Case {
     Case::new(pipeline, if is_hostile { &unknown } else { &known })
 }
 
-/// Prefixes of all lengths of both addresses, in no order of priority: a mask for each pair of lengths, 1,024 in all, as
-/// tuple-space explosion makes them (Csikor et al., CoNEXT 2019). Half of the frames are of one of the flows.
+/// The flows and frames of tuple-space explosion ([`hostile`]), a mask for each pair of prefix lengths. Half of the frames are
+/// of one of the flows.
 fn explosion(random: &mut fastrand::Rng) -> Case {
     let mut pipeline = pipeline(random);
-    let allowed = headers(random);
+    let (taken, unknown) = hostile::all();
+    let of = |[source, destination]: hostile::Addresses, random: &mut fastrand::Rng| Headers {
+        source,
+        destination,
+        ..headers(random)
+    };
     let mut frames = Vec::new();
-    for source in 1..=32_u32 {
-        for destination in 1..=32_u32 {
-            // The bit behind the common prefix differs, and the rest is anything.
-            let differ = |address: u32, len: u32| {
-                let common = u32::MAX.checked_shl(33 - len).unwrap_or(0);
-                address & common | (address ^ 1 << (32 - len)) & 1 << (32 - len)
-            };
-            let headers = Headers {
-                source: differ(allowed.source, source),
-                destination: differ(allowed.destination, destination),
-                ..headers(random)
-            };
-            add(
-                &mut pipeline,
-                &fields(&headers, SOURCE | DESTINATION, [source, destination]),
-                random.u16(1..),
-            );
-            frames.push(headers);
-        }
+    for (lengths, addresses) in taken {
+        let headers = of(addresses, random);
+        add(&mut pipeline, &fields(&headers, SOURCE | DESTINATION, lengths), random.u16(1..));
+        frames.push(headers);
     }
-    frames.extend(
-        (0..frames.len()).map(|_| Headers { source: allowed.source, ..headers(random) }).collect::<Vec<_>>(),
-    );
+    frames.extend(unknown.into_iter().map(|addresses| of(addresses, random)));
     Case::new(pipeline, &frames)
 }
 
