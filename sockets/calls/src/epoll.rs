@@ -203,7 +203,7 @@ unsafe fn wait_until(
     }
     if !pointers::can_be(events.cast(), room * size_of::<epoll_event>()) {
         // As the kernel, which looks at the memory if it has something to say.
-        return is_any_ready(&leased).then(|| set_errno(libc::EFAULT));
+        return is_any_ready(first, &leased).then(|| set_errno(libc::EFAULT));
     }
     let mut left_out = left_out_of(first, &leased);
     if left_out.ready != 0 {
@@ -289,11 +289,13 @@ fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
     outcome
 }
 
-fn is_any_ready(leased: &Leased) -> bool {
+/// Whether a ring has something that the set tells of as long as it is there. Of an edge the kernel alone decides.
+fn is_any_ready(set: c_int, leased: &Leased) -> bool {
     let now = clock::now();
-    leased
-        .each()
-        .any(|(_, descriptor, place)| place.lessee.is_ready(&table::socket(descriptor), now) == Some(true))
+    leased.each().any(|(_, descriptor, place)| {
+        place.in_sets(set).any(|in_set| !in_set.is_edge())
+            && place.lessee.is_ready(&table::socket(descriptor), now) == Some(true)
+    })
 }
 
 fn leased_in(set: c_int) -> Leased {
