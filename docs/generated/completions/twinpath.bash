@@ -1744,7 +1744,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__chargen)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --tcp-path --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1755,6 +1755,10 @@ _twinpath() {
                     return 0
                     ;;
                 --tcp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp-path)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1934,7 +1938,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__discard)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --tcp-path --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1945,6 +1949,10 @@ _twinpath() {
                     return 0
                     ;;
                 --tcp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp-path)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2124,7 +2132,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__echo)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --tcp-path --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2135,6 +2143,10 @@ _twinpath() {
                     return 0
                     ;;
                 --tcp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp-path)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2586,7 +2598,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__rpc)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --tcp-path --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2597,6 +2609,10 @@ _twinpath() {
                     return 0
                     ;;
                 --tcp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp-path)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -94,7 +94,8 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -f -a "rpc" -d 'Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l tcp -d 'TCP port, served on the kernel path, and on the fast path if tcp_path says so' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l tcp-path -d 'Path of the TCP connections: the kernel\'s, or the fast one and the kernel\'s for what that does not take [default: auto]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
@@ -143,7 +144,8 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s q -l quiet -d 'Log only that it is ready, and errors'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l tcp -d 'TCP port, served on the kernel path, and on the fast path if tcp_path says so' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l tcp-path -d 'Path of the TCP connections: the kernel\'s, or the fast one and the kernel\'s for what that does not take [default: auto]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
@@ -192,7 +194,8 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -s q -l quiet -d 'Log only that it is ready, and errors'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l tcp -d 'TCP port, served on the kernel path, and on the fast path if tcp_path says so' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l tcp-path -d 'Path of the TCP connections: the kernel\'s, or the fast one and the kernel\'s for what that does not take [default: auto]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
@@ -286,7 +289,8 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s q -l quiet -d 'Log only that it is ready, and errors'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l tcp -d 'TCP port, served on the kernel path, and on the fast path if tcp_path says so' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l tcp-path -d 'Path of the TCP connections: the kernel\'s, or the fast one and the kernel\'s for what that does not take [default: auto]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
