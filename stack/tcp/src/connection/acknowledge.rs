@@ -258,7 +258,6 @@ impl Connection {
     }
 
     fn take_dsack(&mut self, start: Seq, end: Seq) {
-        self.set(flag::DSACK_SEEN);
         self.totals.duplicates = self.totals.duplicates.wrapping_add(1);
         let Some(marker) = self.undo.marker else { return };
         if let Some(left) = self.undo.retransmissions

@@ -7,6 +7,7 @@ use crate::config::{Acks, Options};
 use crate::congestion::Congestion;
 use crate::info::{Info, TcpState};
 use crate::marks::End;
+use crate::seq::Seq;
 
 impl Connection {
     /// Whether the program may write.
@@ -51,11 +52,34 @@ impl Connection {
         } else if count_max < self.room_hint / 16 {
             self.room_hint = (self.room_hint / 2).max(ROOM_MIN);
         }
-        if self.is(flag::CORKED) {
+        if self.flags & (flag::CORKED | flag::MARKED) != 0 {
             self.uncork();
+            self.ends_piece();
         }
-        self.marks.more = false;
         self.send.commit(count);
+    }
+
+    /// What is written now has its usual end.
+    #[cold]
+    pub(super) fn ends_piece(&mut self) {
+        self.marks.more = false;
+        self.note_marks();
+    }
+
+    /// To be called when marks have come or gone.
+    fn note_marks(&mut self) {
+        if self.marks.is_plain() {
+            self.clear(flag::MARKED);
+        } else {
+            self.set(flag::MARKED);
+        }
+    }
+
+    /// The bytes up to `next` were sent.
+    #[cold]
+    pub(super) fn marks_were_sent(&mut self, next: Seq) {
+        self.marks.sent(next);
+        self.note_marks();
     }
 
     /// The same; `end` says what the last of the bytes ends.
@@ -65,11 +89,12 @@ impl Connection {
                 self.marks.begin_more(self.write_end());
                 self.send.commit(count);
                 self.marks.add_more(self.write_end(), self.max_window);
-                self.set(flag::CORKED);
+                self.set(flag::CORKED | flag::MARKED);
             }
             End::Record if count > 0 => {
                 self.commit(count);
                 self.marks.add_record(self.write_end());
+                self.note_marks();
             }
             _ => self.commit(count),
         }

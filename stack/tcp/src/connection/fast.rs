@@ -31,6 +31,7 @@ const UNUSUAL_OUT: u32 = flag::ECN
     | flag::KEEPALIVE_DUE
     | flag::CORKED
     | flag::UNCORK
+    | flag::MARKED
     | flag::SYN_DUE;
 
 impl Connection {
@@ -175,7 +176,6 @@ impl Connection {
             && self.window.cwnd > 0
             && self.duplicate.is_none()
             && self.reassembly.is_empty()
-            && self.marks.is_plain()
             && now.nanos_since(self.last_sent) <= u64::from(self.rtt.rto_us()) * 1000;
         if !usual {
             return None;

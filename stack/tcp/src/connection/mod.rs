@@ -63,10 +63,11 @@ mod flag {
     pub(super) const FRTO: u32 = 1 << 14;
     /// The probe in flight is a retransmission.
     pub(super) const PROBE_IS_OLD: u32 = 1 << 15;
-    /// RACK has delivered something new; a DSACK has come; reordering was seen.
+    /// RACK has delivered something new; reordering was seen.
     pub(super) const RACK_ADVANCED: u32 = 1 << 16;
-    pub(super) const DSACK_SEEN: u32 = 1 << 17;
     pub(super) const REORDERING_SEEN: u32 = 1 << 18;
+    /// Some write has another end than a piece: there are marks.
+    pub(super) const MARKED: u32 = 1 << 17;
     /// A reset is to be sent.
     pub(super) const SEND_RESET: u32 = 1 << 19;
     /// The program waits for room to write.
@@ -495,6 +496,7 @@ impl Connection {
         self.flight.release(&mut shared.flights);
         self.send.release(&mut shared.pool);
         self.marks.clear();
+        self.flags &= !flag::MARKED;
         if !matches!(why, Ended::Finished) {
             // Bytes that have arrived in order can still be read, as from a socket of Linux.
             self.reassembly.clear();

@@ -301,7 +301,9 @@ impl Connection {
         self.flight.push(record, &mut shared.flights);
         self.prr.sent(record.count);
         self.snd_nxt = record.end;
-        self.marks.sent(start + len);
+        if self.is(flag::MARKED) {
+            self.marks_were_sent(start + len);
+        }
         if fin {
             self.set(flag::FIN_SENT);
         }

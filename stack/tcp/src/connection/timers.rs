@@ -38,7 +38,7 @@ impl Connection {
             self.cork_at = Instant::NEVER;
             if self.unsent() > 0 {
                 self.set(flag::UNCORK);
-                self.marks.more = false;
+                self.ends_piece();
             }
         }
         if now >= self.keepalive_at {
