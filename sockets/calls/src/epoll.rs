@@ -15,7 +15,7 @@ use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::Readiness;
 use twinpath_sys::clock;
 
-use crate::kernel::{Kernel, set_errno};
+use crate::kernel::{Kernel, errno, set_errno};
 use crate::times::duration;
 use crate::waiting::{Leased, Outcome, wait_among};
 use crate::{earning, nested, pointers, table};
@@ -121,8 +121,8 @@ pub fn set_waited_for_elsewhere(set: c_int) {
     let set = nested::first_of(set);
     nested::put(set);
     for (_, place) in table::places() {
-        if let Some(in_set) = place.in_sets(set).next() {
-            place.lessee.share_in_order(&table::socket(in_set.descriptor.load(Ordering::Relaxed)));
+        if let Some(descriptor) = place.in_sets(set).find_map(open_descriptor) {
+            place.lessee.share_in_order(&table::socket(descriptor));
         }
     }
 }
@@ -209,8 +209,11 @@ unsafe fn wait_until(
     if left_out.ready != 0 {
         let rest = count - left_out.ready.count_ones() as c_int;
         if rest > 0 {
+            // The call succeeds whatever the kernel has to say.
+            let former = errno();
             // SAFETY: the caller's promise: there is room for more.
             let told = unsafe { (kernel.epoll_pwait)(set, events, rest, 0, std::ptr::null()) };
+            set_errno(former);
             left_out.kernel = (told > 0).then_some(told);
         }
         // SAFETY: the caller's promise: there is room for `count` events.
@@ -301,9 +304,7 @@ fn is_any_ready(set: c_int, leased: &Leased) -> bool {
 fn leased_in(set: c_int) -> Leased {
     let mut leased = Leased::in_set(set);
     for (number, place) in table::places() {
-        // A duplicate that was closed has none.
-        let mut descriptors = place.in_sets(set).map(|in_set| in_set.descriptor.load(Ordering::Relaxed));
-        if let Some(descriptor) = descriptors.find(|descriptor| *descriptor >= 0) {
+        if let Some(descriptor) = place.in_sets(set).find_map(open_descriptor) {
             leased.add(number, descriptor);
         }
     }
@@ -358,9 +359,16 @@ unsafe fn with_rings(
     ready as c_int
 }
 
+/// The descriptor by which a socket is in a set; none if another thread closes that one, a duplicate, meanwhile.
+fn open_descriptor(in_set: &table::InSet) -> Option<c_int> {
+    Some(in_set.descriptor.load(Ordering::Relaxed)).filter(|descriptor| *descriptor >= 0)
+}
+
 fn is_in_ring(place: &table::Place, in_set: &table::InSet) -> bool {
-    let socket = table::socket(in_set.descriptor.load(Ordering::Relaxed));
-    matches!(place.lessee.readiness(&socket, clock::now()), Some(Readiness::Ring { .. }))
+    open_descriptor(in_set).is_some_and(|descriptor| {
+        let readiness = place.lessee.readiness(&table::socket(descriptor), clock::now());
+        matches!(readiness, Some(Readiness::Ring { .. }))
+    })
 }
 
 /// What a set is to tell of the sending side beside a datagram, if that was asked for.

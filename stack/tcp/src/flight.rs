@@ -125,7 +125,7 @@ pub(crate) struct Flight {
     pub(crate) retransmitted: u32,
     /// The number behind the highest selectively acknowledged byte; it has a meaning if `sacked` > 0.
     pub(crate) highest_sacked: Seq,
-    /// Apart, and only while something is sacked or lost.
+    /// Apart: from the first that is sacked or lost until nothing is in flight.
     search: Option<Box<Search>>,
 }
 

@@ -16,7 +16,8 @@ pub enum End {
     /// Nothing, as more is about to be written: only full-sized segments leave, until more is written or something is
     /// acknowledged, or for 200 ms (Linux's `MSG_MORE`).
     More,
-    /// A record: what is written later leaves in other segments (Linux's `MSG_EOR`).
+    /// A record: what is written later leaves in other segments, as with Linux's `MSG_EOR`. For TCP, PSH marks no record
+    /// (RFC 9293 section 3.9.1.2): the peer's program does not see it.
     Record,
 }
 

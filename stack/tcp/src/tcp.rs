@@ -407,7 +407,7 @@ impl Tcp {
                 if !self.shared.config.timestamps || !record.may_be_opened(now) {
                     return Err(ConnectError::InUse);
                 }
-                // Above all numbers of the one before, with its largest window.
+                // Above all numbers that the one before has sent, and a window without scale, as in Linux (`tcp_twsk_unique`).
                 iss = iss.max(record.snd_nxt + 65_537);
                 self.replace_time_wait(index);
                 follows = true;
@@ -444,7 +444,7 @@ impl Tcp {
         ConnectionId { index, generation: slot.generation }
     }
 
-    /// RFC 6528: a clock, and a keyed hash of the ends. The clock ticks each 64 ns, as Linux's does
+    /// RFC 9293 section 3.4.1, RFC 6528: a clock, and a keyed hash of the ends. The clock ticks each 64 ns, as Linux's does
     /// (`seq_scale`, net/core/secure_seq.c): the RFC's 4 us are too few numbers for the bytes of a fast connection, and
     /// the peer would take the next one between the same ends for an old segment until its TIME_WAIT is over.
     fn first_number(&self, now: Instant, tuple: &Tuple) -> Seq {

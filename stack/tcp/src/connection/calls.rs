@@ -236,6 +236,10 @@ impl Connection {
         if self.is(flag::FIN_QUEUED) && !(self.state == State::SynSent && self.is(flag::ORPHAN)) {
             return;
         }
+        if self.is(flag::MARKED) {
+            // A close implies a push (RFC 9293 section 3.8).
+            self.ends_piece();
+        }
         match self.state {
             State::SynSent => {
                 // A shutdown before the handshake takes effect after it; a close gives up.

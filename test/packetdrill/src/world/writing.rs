@@ -79,7 +79,7 @@ impl World {
     /// `tcp_sendmsg`.
     fn sending(&mut self, fd: i32, flags: i32) -> Answer<Option<Connection>> {
         if flags & libc::MSG_OOB != 0 {
-            // RFC 6093 section 5: urgent data is no service of this engine.
+            // The engine has no urgent data (RFC 9293 section 3.8.5, which is not met).
             return Err(Errno::EOPNOTSUPP);
         }
         let closed = self.profile.not_connected();
