@@ -2,7 +2,7 @@
 
 mod options;
 
-pub use options::{OPTIONS_LEN_MAX, Options, SACK_BLOCKS_MAX, Timestamps, Writer};
+pub use options::{OPTIONS_LEN_MAX, Options, SACK_BLOCKS_MAX, Timestamps, UserTimeout, Writer};
 
 use crate::checksum::{Sum, judge};
 use crate::{ChecksumFound, ChecksumTrust, EmitError, ParseError, be16};

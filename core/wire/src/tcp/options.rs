@@ -1,5 +1,7 @@
 //! TCP options: those a segment carries, and those it is sent with.
 
+use core::num::NonZeroU16;
+
 /// Maximum bytes of options: a header has 60 bytes at most.
 pub const OPTIONS_LEN_MAX: usize = 40;
 
@@ -16,6 +18,7 @@ mod kind {
     pub(super) const SACK: u8 = 5;
     pub(super) const TIMESTAMPS: u8 = 8;
     pub(super) const MD5: u8 = 19;
+    pub(super) const USER_TIMEOUT: u8 = 28;
     pub(super) const AO: u8 = 29;
 }
 
@@ -36,6 +39,46 @@ impl Timestamps {
     }
 }
 
+/// The value of the user timeout option: whole seconds or minutes, never zero (RFC 5482 sections 2 and 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserTimeout(NonZeroU16);
+
+impl UserTimeout {
+    /// The bit that says that the value counts minutes.
+    const MINUTES: u16 = 1 << 15;
+
+    /// The longest time, s: 32,767 minutes.
+    pub const SECONDS_MAX: u64 = 60 * (Self::MINUTES as u64 - 1);
+
+    /// The value for a time of `seconds`. What seconds cannot count is rounded up to minutes, and what minutes cannot
+    /// count is the longest time. `None` for no time: zero must not be sent.
+    #[must_use]
+    pub const fn from_seconds(seconds: u64) -> Option<Self> {
+        let bits = if seconds < Self::MINUTES as u64 {
+            seconds as u16
+        } else if seconds < Self::SECONDS_MAX {
+            Self::MINUTES | seconds.div_ceil(60) as u16
+        } else {
+            u16::MAX
+        };
+        Self::from_bits(bits)
+    }
+
+    /// The time, s.
+    #[must_use]
+    pub const fn seconds(self) -> u32 {
+        let count = (self.0.get() & !Self::MINUTES) as u32;
+        if self.0.get() & Self::MINUTES == 0 { count } else { 60 * count }
+    }
+
+    const fn from_bits(bits: u16) -> Option<Self> {
+        match NonZeroU16::new(bits) {
+            Some(value) if bits & !Self::MINUTES != 0 => Some(Self(value)),
+            _ => None,
+        }
+    }
+}
+
 /// The options of a segment that has arrived. Unknown ones are left out (RFC 9293 section 3.1, MUST-6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'a> {
@@ -49,6 +92,8 @@ pub struct Options<'a> {
     pub sack_permitted: bool,
     /// Whether the segment is authenticated (TCP-AO, RFC 5925; MD5, RFC 2385).
     pub is_authenticated: bool,
+    /// How long the sender keeps a connection whose data is not acknowledged.
+    pub user_timeout: Option<UserTimeout>,
     /// The blocks of the SACK option, as they came.
     blocks: &'a [u8],
 }
@@ -96,6 +141,10 @@ impl<'a> Options<'a> {
                 }
             }
             (kind::SACK, blocks) => self.blocks = blocks,
+            // A value of zero is ignored (RFC 5482 section 2).
+            (kind::USER_TIMEOUT, &[a, b]) => {
+                self.user_timeout = UserTimeout::from_bits(u16::from_be_bytes([a, b]));
+            }
             (kind::MD5 | kind::AO, _) => self.is_authenticated = true,
             _ => {}
         }
@@ -185,6 +234,12 @@ impl Writer {
         self.put(&timestamps.echo.to_be_bytes());
     }
 
+    /// Adds how long this end keeps a connection whose data is not acknowledged.
+    pub fn user_timeout(&mut self, timeout: UserTimeout) {
+        self.put(&[kind::USER_TIMEOUT, 4]);
+        self.put(&timeout.0.get().to_be_bytes());
+    }
+
     /// Writes the timestamps, and nothing else, into `target`; returns the length.
     #[inline]
     pub fn timestamps_alone(timestamps: Timestamps, target: &mut [u8; OPTIONS_LEN_MAX]) -> usize {
@@ -272,6 +327,37 @@ mod tests {
         }
         assert!(Options::parse(&[29, 4, 1, 2]).is_authenticated);
         assert_eq!(Options::parse(&[3, 3, 200]).scale, Some(14));
+    }
+
+    #[test]
+    fn a_user_timeout_is_in_seconds_and_above_32_767_of_them_in_minutes() {
+        // RFC 5482 section 3.2.
+        for (seconds, bytes, read) in [
+            (1, [28, 4, 0, 1], 1),
+            (32_767, [28, 4, 0x7f, 0xff], 32_767),
+            (32_768, [28, 4, 0x82, 0x23], 32_820),
+            (60 * 32_767 - 1, [28, 4, 0xff, 0xff], 60 * 32_767),
+            (u64::MAX, [28, 4, 0xff, 0xff], 60 * 32_767),
+        ] {
+            let mut options = Writer::default();
+            options.user_timeout(UserTimeout::from_seconds(seconds).expect("a time"));
+            assert_eq!(options.bytes(), bytes, "{seconds}");
+            let found = Options::parse(options.bytes()).user_timeout;
+            assert_eq!(found.map(UserTimeout::seconds), Some(read));
+        }
+        assert_eq!(UserTimeout::from_seconds(0), None);
+    }
+
+    #[test]
+    fn a_user_timeout_of_zero_or_of_another_length_is_ignored() {
+        // RFC 5482 section 2: a value of zero, in whatever unit.
+        for bytes in
+            [&[28, 4, 0, 0][..], &[28, 4, 0x80, 0], &[28, 3, 1], &[28, 5, 0, 1, 0], &[28, 2], &[28, 4, 1]]
+        {
+            assert_eq!(Options::parse(bytes).user_timeout, None, "{bytes:?}");
+        }
+        // What follows is read.
+        assert!(Options::parse(&[28, 3, 1, 4, 2]).sack_permitted);
     }
 
     proptest! {
