@@ -276,7 +276,7 @@ impl Connection {
         }
         let segments = highest.since(lowest).div_ceil(u32::from(self.mss).max(1));
         self.reordering = self.reordering.max(segments.min(300));
-        self.set(flag::REORDERING_SEEN);
+        self.rack.reordering_seen = true;
         self.totals.reorderings = self.totals.reorderings.wrapping_add(1);
     }
 

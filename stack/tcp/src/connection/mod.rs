@@ -63,9 +63,8 @@ mod flag {
     pub(super) const FRTO: u32 = 1 << 14;
     /// The probe in flight is a retransmission.
     pub(super) const PROBE_IS_OLD: u32 = 1 << 15;
-    /// RACK has delivered something new; reordering was seen.
+    /// RACK has delivered something new.
     pub(super) const RACK_ADVANCED: u32 = 1 << 16;
-    pub(super) const REORDERING_SEEN: u32 = 1 << 18;
     /// Some write has another end than a piece: there are marks.
     pub(super) const MARKED: u32 = 1 << 17;
     /// A reset is to be sent.
@@ -140,6 +139,7 @@ struct Rack {
     /// The reordering window is this many quarters of the smallest round trip, for so many recoveries.
     steps: u8,
     persist: u8,
+    reordering_seen: bool,
 }
 
 /// What undoing a reduction needs (RFC 3522, RFC 3708).

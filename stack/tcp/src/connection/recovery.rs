@@ -166,7 +166,7 @@ impl Connection {
 
     /// The time by which segments may overtake each other, us (RFC 8985 section 6.2, step 4).
     fn reordering_window_us(&self) -> u32 {
-        if !self.is(flag::REORDERING_SEEN)
+        if !self.rack.reordering_seen
             && (self.network >= Network::Recovery || self.flight.sacked >= self.reordering)
         {
             return 0;
