@@ -1,6 +1,7 @@
 //! What all connections of an engine have in common.
 
 use twinpath_time::Duration;
+use twinpath_wire::tcp::UserTimeout;
 
 /// Explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,11 @@ pub struct Config {
     pub retries: u8,
     /// The same for connections that the program has closed.
     pub orphan_retries: u8,
+    /// The shortest and the longest time that a connection with [`Options::advertised_timeout`] keeps data that is not
+    /// acknowledged: L_LIMIT and U_LIMIT of RFC 5482 section 3.1.
+    pub user_timeout_min: Duration,
+    /// See above.
+    pub user_timeout_max: Duration,
     /// How long TIME_WAIT lasts, and how long FIN_WAIT_2 does once the program has closed the connection.
     pub time_wait_time: Duration,
     /// See above.
@@ -142,6 +148,9 @@ impl Default for Config {
             syn_ack_retries: 5,
             retries: 15,
             orphan_retries: 8,
+            // R2 of RFC 9293 section 3.8.3 at the least.
+            user_timeout_min: Duration::from_secs(100),
+            user_timeout_max: Duration::from_secs(3600),
             time_wait_time: Duration::from_secs(60),
             fin_wait_time: Duration::from_secs(60),
             challenges_per_second: 1000,
@@ -198,6 +207,10 @@ pub struct Options {
     pub keepalive_count: u8,
     /// How long data may stay unacknowledged (RFC 5482); [`Duration::MAX`]: the number of retries decides.
     pub user_timeout: Duration,
+    /// What the peer is told of that time (RFC 5482), in whole seconds or minutes, rounded up; zero: the option is
+    /// neither sent nor heeded. While `user_timeout` is [`Duration::MAX`], the longer one of this time and the peer's
+    /// applies, within [`Config::user_timeout_min`] and [`Config::user_timeout_max`]; otherwise the peer's says nothing.
+    pub advertised_timeout: Duration,
     /// The largest payload that the program wants in a segment; 0: what the path carries.
     pub mss: u16,
     /// Bytes of the receive window at most, if the program has set it: it is not autotuned then.
@@ -225,6 +238,7 @@ impl Default for Options {
             keepalive_interval: Duration::from_secs(75),
             keepalive_count: 9,
             user_timeout: Duration::MAX,
+            advertised_timeout: Duration::ZERO,
             mss: 0,
             receive_buffer: None,
             send_buffer: None,
@@ -233,5 +247,13 @@ impl Default for Options {
             unsent_low: u32::MAX,
             congestion: None,
         }
+    }
+}
+
+impl Options {
+    /// The option that says [`Self::advertised_timeout`].
+    pub(crate) fn user_timeout_option(&self) -> Option<UserTimeout> {
+        let time = self.advertised_timeout;
+        UserTimeout::from_seconds(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))
     }
 }

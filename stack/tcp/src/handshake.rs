@@ -1,6 +1,6 @@
 //! What both ends of a connection agree on.
 
-use twinpath_wire::tcp::Flags;
+use twinpath_wire::tcp::{Flags, UserTimeout};
 
 use crate::config::{Config, Ecn};
 use crate::segment::{Segment, Tuple};
@@ -41,6 +41,8 @@ pub(crate) struct Handshake {
     /// The peer's clock, if both send timestamps.
     pub(crate) timestamps: Option<u32>,
     pub(crate) ecn: bool,
+    /// What the peer says of its user timeout.
+    pub(crate) user_timeout: Option<UserTimeout>,
 }
 
 impl Handshake {
@@ -61,6 +63,7 @@ impl Handshake {
             sack: options.sack_permitted && config.sack,
             timestamps: options.timestamps.filter(|_| config.timestamps).map(|times| times.value),
             ecn: asks && config.ecn != Ecn::Off && !syn.congestion,
+            user_timeout: options.user_timeout,
         }
     }
 }

@@ -132,6 +132,8 @@ pub struct Info {
     pub peak_window: u32,
     /// `tcpi_rcv_wnd`.
     pub receive_window: u32,
+    /// How long data may stay unacknowledged; [`Duration::MAX`]: the number of retries decides.
+    pub user_timeout: Duration,
     /// `tcpi_last_data_sent`.
     pub since_sent: Duration,
     /// `tcpi_last_data_recv`.

@@ -1,9 +1,9 @@
 //! Connections that are only records: half-open ones, and those in TIME_WAIT.
 
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
+use twinpath_wire::tcp::{self, Flags, Timestamps, UserTimeout, Writer};
 
-use crate::config::{Config, Ecn};
+use crate::config::{Config, Ecn, Options};
 use crate::handshake::Handshake;
 use crate::segment::{Outgoing, Segment, Sink, Tuple};
 use crate::seq::Seq;
@@ -14,7 +14,7 @@ const TIMESTAMPS: u8 = 2;
 const SCALED: u8 = 4;
 const ECN: u8 = 8;
 
-/// A peer's SYN that was answered: 56 bytes.
+/// A peer's SYN that was answered: 48 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfOpen {
     pub(crate) iss: Seq,
@@ -26,6 +26,7 @@ pub(crate) struct HalfOpen {
     pub(crate) listener: u32,
     peer_mss: u16,
     window: u16,
+    user_timeout: Option<UserTimeout>,
     scale: u8,
     own_scale: u8,
     flags: u8,
@@ -56,6 +57,7 @@ impl HalfOpen {
             listener,
             peer_mss: handshake.peer_mss,
             window: handshake.window,
+            user_timeout: handshake.user_timeout,
             scale: handshake.scale.unwrap_or(0),
             own_scale,
             flags,
@@ -77,6 +79,7 @@ impl HalfOpen {
             timestamps: has(TIMESTAMPS).then_some(self.ts_recent),
             // The last answers did not offer it any more.
             ecn: has(ECN) && self.retries < config.ecn_syns,
+            user_timeout: self.user_timeout,
         }
     }
 
@@ -100,19 +103,20 @@ impl HalfOpen {
             && segment.options.timestamps.is_some_and(|times| Seq(times.value).before(Seq(self.ts_recent)))
     }
 
-    /// Sends SYN-ACK.
+    /// Sends SYN-ACK, as the listener's options say.
     pub(crate) fn answer(
         &self,
         now: Instant,
         tuple: &Tuple,
-        mss: u16,
-        window: u32,
+        listener: &Options,
         config: &Config,
         sink: &mut impl Sink,
     ) -> bool {
         let has = |bit: u8| self.flags & bit != 0;
+        let path = config.mtu.saturating_sub(tuple.headers());
+        let window = listener.receive_buffer.unwrap_or(config.receive_initial);
         let mut options = Writer::default();
-        options.mss(mss);
+        options.mss(if listener.mss > 0 { path.min(listener.mss) } else { path });
         if has(SACK) {
             options.sack_permitted(!has(TIMESTAMPS));
         }
@@ -122,6 +126,9 @@ impl HalfOpen {
         }
         if has(SCALED) {
             options.scale(self.own_scale);
+        }
+        if let Some(timeout) = listener.user_timeout_option() {
+            options.user_timeout(timeout);
         }
         let mut flags = Flags::SYN | Flags::ACK;
         // A peer that does not answer may sit behind something that drops ECN (RFC 3168 section 6.1.1.1).

@@ -912,10 +912,7 @@ impl Tcp {
         let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
         let options = options.map(|listener| listener.options).unwrap_or_default();
         let config = &self.shared.config;
-        let path = config.mtu.saturating_sub(tuple.headers());
-        let mss = if options.mss > 0 { path.min(options.mss) } else { path };
-        let window = options.receive_buffer.unwrap_or(config.receive_initial);
-        if record.answer(now, tuple, mss, window, config, sink) {
+        if record.answer(now, tuple, &options, config, sink) {
             self.shared.counters.segments_out += 1;
         }
     }

@@ -8,7 +8,7 @@ use twinpath_tcp::{
     Unknown,
 };
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::{self, Flags, Header, Timestamps, Writer};
+use twinpath_wire::tcp::{self, Flags, Header, Timestamps, UserTimeout, Writer};
 
 use crate::fuzz;
 
@@ -156,6 +156,11 @@ impl Engine {
                 .collect();
             options.sack(&blocks);
         }
+        if wanted & 8 != 0
+            && let Some(timeout) = UserTimeout::from_seconds(u64::from(input.byte()) << (wanted & 7))
+        {
+            options.user_timeout(timeout);
+        }
         let padded = options.len().next_multiple_of(4);
         let mut bytes = [0; 40];
         bytes[..options.len()].copy_from_slice(options.bytes());
@@ -192,6 +197,7 @@ impl Engine {
                     quick_ack: amount & 4 != 0,
                     keepalive: if amount & 8 != 0 { Duration::from_secs(1) } else { Duration::MAX },
                     user_timeout: if amount & 16 != 0 { Duration::from_secs(5) } else { Duration::MAX },
+                    advertised_timeout: Duration::from_secs((amount & 24) as u64),
                     receive_buffer: (amount & 32 != 0).then_some(amount as u32),
                     mss: if amount & 64 != 0 { amount as u16 } else { 0 },
                     ..Options::default()

@@ -322,6 +322,14 @@ impl Connection {
         }
     }
 
+    /// The next segment tells the peer of the user timeout, if the program wants it (RFC 5482 section 2).
+    pub(super) fn advertise_timeout(&mut self) {
+        self.clear(flag::TIMEOUT_DUE);
+        if self.options.user_timeout_option().is_some() && self.state != State::Closed {
+            self.set(flag::TIMEOUT_DUE);
+        }
+    }
+
     /// Changes what the program has set.
     pub(crate) fn set_options(&mut self, now: Instant, options: Options, shared: &Shared) {
         let before = core::mem::replace(&mut *self.options, options);
@@ -352,6 +360,9 @@ impl Connection {
         }
         if before.congestion != options.congestion {
             self.congestion = Congestion::new(self.kind(&shared.config));
+        }
+        if before.advertised_timeout != options.advertised_timeout {
+            self.advertise_timeout();
         }
         if before.mss != options.mss {
             self.fit_segments(&shared.config);
@@ -471,6 +482,7 @@ impl Connection {
             send_window: self.snd_wnd,
             peak_window: self.max_window,
             receive_window: self.receive_window(),
+            user_timeout: self.user_timeout(&shared.config),
             since_sent: now.since(self.last_sent),
             since_received: now.since(self.data_at),
             memory: (size_of::<Self>() + self.memory()) as u64,

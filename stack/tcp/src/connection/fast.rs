@@ -33,6 +33,7 @@ const UNUSUAL_OUT: u32 = flag::ECN
     | flag::CORKED
     | flag::UNCORK
     | flag::MARKED
+    | flag::TIMEOUT_DUE
     | flag::SYN_DUE;
 
 impl Connection {
@@ -55,6 +56,7 @@ impl Connection {
             && self.reassembly.is_empty()
             && self.fin.is_none()
             && !segment.options.has_sack_blocks()
+            && segment.options.user_timeout.is_none()
             && self.keepalive_at == Instant::NEVER;
         if !usual || !self.are_stamps_usual(segment) || !self.take_whole_flight(now, segment) {
             return false;

@@ -135,6 +135,7 @@ impl Connection {
         if handshake.ecn {
             self.set(flag::ECN);
         }
+        self.peer_timeout = handshake.user_timeout;
         self.fit_segments(config);
         self.tuning.edge = self.rcv_nxt + self.rcv_wnd;
     }
@@ -194,6 +195,8 @@ impl Connection {
         if self.options.keepalive != Duration::MAX {
             self.keepalive_at = now + self.options.keepalive;
         }
+        // RFC 5482 section 2: SYN says it, and so does the first segment without SYN.
+        self.advertise_timeout();
         self.tell(Events::CONNECTED | Events::WRITABLE);
     }
 }

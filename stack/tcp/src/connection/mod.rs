@@ -15,6 +15,7 @@ mod timers;
 use std::collections::VecDeque;
 
 use twinpath_time::{Duration, Instant};
+use twinpath_wire::tcp::UserTimeout;
 
 use crate::buffer::{Buffer, Pool};
 use crate::config::{Config, CongestionKind, Options};
@@ -67,6 +68,8 @@ mod flag {
     pub(super) const RACK_ADVANCED: u32 = 1 << 16;
     /// Some write has another end than a piece: there are marks.
     pub(super) const MARKED: u32 = 1 << 17;
+    /// The peer is to be told of the user timeout (RFC 5482).
+    pub(super) const TIMEOUT_DUE: u32 = 1 << 18;
     /// A reset is to be sent.
     pub(super) const SEND_RESET: u32 = 1 << 19;
     /// The program waits for room to write.
@@ -309,6 +312,8 @@ pub(crate) struct Connection {
     retries: u8,
     probes: u8,
     keepalive_probes: u8,
+    /// What the peer said last of its user timeout (RFC 5482).
+    peer_timeout: Option<UserTimeout>,
     /// Since when nothing was acknowledged although something is in flight.
     stalled_since: Instant,
     keepalive_at: Instant,
@@ -503,7 +508,9 @@ impl Connection {
         }
         (self.timer, self.timer_at, self.ack_at) = (Timer::None, Instant::NEVER, Instant::NEVER);
         (self.keepalive_at, self.end_at, self.cork_at) = (Instant::NEVER, Instant::NEVER, Instant::NEVER);
-        self.clear(flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE);
+        self.clear(
+            flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE | flag::TIMEOUT_DUE,
+        );
         if !matches!(why, Ended::Finished) {
             self.clear(flag::ACK_NOW);
         }

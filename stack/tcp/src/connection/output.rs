@@ -22,6 +22,9 @@ const DEFER_TIME_NS: u64 = 1_000_000;
 /// Bytes of the timestamps option with its padding.
 const TIMESTAMPS_LEN: usize = 12;
 
+/// Bytes of the user timeout option.
+const USER_TIMEOUT_LEN: usize = 4;
+
 /// The sink has no room; the rest is sent later.
 #[derive(Debug)]
 pub(super) struct Full;
@@ -33,6 +36,7 @@ pub(super) struct Offered {
     wnd: u32,
     acked: Seq,
     duplicate: Option<(Seq, Seq)>,
+    timeout_due: u32,
 }
 
 impl Connection {
@@ -585,10 +589,30 @@ impl Connection {
         options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX).min(most)]);
     }
 
-    /// What [`Self::header`] and [`Self::options`] change: the sink may have no room.
+    /// Adds the user timeout to the options of a segment with `len` bytes of payload, if there is room. The peer drops a
+    /// segment that it has, with its options: so only segments with new numbers take it.
+    #[cold]
+    fn add_timeout(&mut self, options: &mut Writer, len: u32) {
+        let plain = if self.is(flag::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 };
+        let blocks = options.len().saturating_sub(plain);
+        let fits = options.len() + USER_TIMEOUT_LEN <= tcp::OPTIONS_LEN_MAX
+            && len as usize + blocks + USER_TIMEOUT_LEN <= usize::from(self.mss);
+        if let Some(timeout) = self.options.user_timeout_option().filter(|_| fits) {
+            options.user_timeout(timeout);
+            self.clear(flag::TIMEOUT_DUE);
+        }
+    }
+
+    /// What [`Self::header`], [`Self::options`] and [`Self::add_timeout`] change: the sink may have no room.
     #[inline]
     pub(super) const fn offered(&self) -> Offered {
-        Offered { wup: self.rcv_wup, wnd: self.rcv_wnd, acked: self.last_ack_sent, duplicate: self.duplicate }
+        Offered {
+            wup: self.rcv_wup,
+            wnd: self.rcv_wnd,
+            acked: self.last_ack_sent,
+            duplicate: self.duplicate,
+            timeout_due: self.flags & flag::TIMEOUT_DUE,
+        }
     }
 
     /// The segment did not leave.
@@ -596,6 +620,7 @@ impl Connection {
     pub(super) const fn unsay(&mut self, offered: Offered) -> Full {
         (self.rcv_wup, self.rcv_wnd) = (offered.wup, offered.wnd);
         (self.last_ack_sent, self.duplicate) = (offered.acked, offered.duplicate);
+        self.flags |= offered.timeout_due;
         Full
     }
 
@@ -661,8 +686,11 @@ impl Connection {
         let offered = self.offered();
         let header = self.header(record.start, flags);
         let gaps = self.duplicate.is_some() || !self.reassembly.is_empty();
-        let options = self.options(now, len.min(u32::from(record.unit)));
+        let mut options = self.options(now, len.min(u32::from(record.unit)));
         let (said, plain) = (options.len(), if self.is(flag::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 });
+        if self.is(flag::TIMEOUT_DUE) && !again {
+            self.add_timeout(&mut options, len.min(u32::from(record.unit)));
+        }
         let unit = if record.count > 1 { record.unit } else { 0 };
         let segment = Outgoing {
             header,
@@ -681,8 +709,9 @@ impl Connection {
             self.note_interaction(now);
         }
         self.last_sent = now;
-        // Where blocks of SACK found no room, an acknowledgement of its own takes them.
-        let untold = (gaps && self.is(flag::SACK) && said <= plain) && self.is(flag::ACK_NOW);
+        // Where blocks of SACK, or the user timeout, found no room, an acknowledgement of its own takes them.
+        let untold = (gaps && self.is(flag::SACK) && said <= plain) && self.is(flag::ACK_NOW)
+            || self.is(flag::TIMEOUT_DUE) && !again;
         self.acknowledged_now();
         if untold {
             self.set(flag::ACK_NOW);
@@ -712,7 +741,10 @@ impl Connection {
         }
         let offered = self.offered();
         let header = self.header(seq, flags);
-        let options = self.options(now, 0);
+        let mut options = self.options(now, 0);
+        if self.is(flag::TIMEOUT_DUE) && seq == self.snd_nxt {
+            self.add_timeout(&mut options, 0);
+        }
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         if !sink.send(&self.tuple, &segment) {
             return Err(self.unsay(offered));
@@ -763,6 +795,9 @@ impl Connection {
             let scale = if answers { self.rcv_scale } else { config.scale() };
             options.scale(scale);
             self.rcv_scale = scale;
+        }
+        if let Some(timeout) = self.options.user_timeout_option() {
+            options.user_timeout(timeout);
         }
         let mut flags = Flags::SYN;
         if answers {

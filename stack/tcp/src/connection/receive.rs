@@ -175,6 +175,9 @@ impl Connection {
         if self.state == State::Closed {
             return (Fresh::default(), Reply::None);
         }
+        if segment.options.user_timeout.is_some() {
+            self.peer_timeout = segment.options.user_timeout;
+        }
         self.echo_congestion(segment);
         if segment.payload.is_empty() && !segment.has(Flags::FIN) {
             return (Fresh::default(), Reply::None);

@@ -4,11 +4,43 @@ use twinpath_time::{Duration, Instant};
 
 use super::{Connection, Ended, Network, Shared, State, Timer, flag};
 use crate::clock::after;
+use crate::config::Config;
 
 /// No silent peer is given up earlier, unless the program wants it (R2 of RFC 9293 section 3.8.3).
 const SILENCE_MIN: Duration = Duration::from_secs(100);
 
 impl Connection {
+    /// How long data may stay unacknowledged: what the program has set, or what both ends say (RFC 5482);
+    /// [`Duration::MAX`]: the number of retries decides.
+    pub(super) fn user_timeout(&self, config: &Config) -> Duration {
+        self.agreed_timeout(config).unwrap_or(self.options.user_timeout)
+    }
+
+    /// The time that follows from what both ends say (RFC 5482 section 3.1). `None` if the program does not use the
+    /// option, or has set a time of its own, which the peer must not change (section 2). A handshake has no such time:
+    /// it is given up by its number of retries, as RFC 9293 section 3.8.3 wants 3 minutes for it.
+    fn agreed_timeout(&self, config: &Config) -> Option<Duration> {
+        let own = self.options.advertised_timeout;
+        let opens = matches!(self.state, State::SynSent | State::SynReceived);
+        if own.is_zero() || self.options.user_timeout != Duration::MAX || opens {
+            return None;
+        }
+        let peer = self.peer_timeout.map_or(0, |timeout| timeout.seconds());
+        // The lower limit has to leave time for a retransmission.
+        let least = config.user_timeout_min.max(Duration::from_micros(2 * u64::from(self.rtt.rto_us())));
+        let wanted = own.max(Duration::from_secs(u64::from(peer)));
+        Some(wanted.max(least).min(config.user_timeout_max))
+    }
+
+    /// Idle time until the first keepalive probe. With the user timeout option it is longer than the user timeout, so
+    /// that probes do not end what that would keep (RFC 5482 section 4.2).
+    fn keepalive_idle(&self, config: &Config) -> Duration {
+        if self.options.advertised_timeout.is_zero() {
+            return self.options.keepalive;
+        }
+        self.options.keepalive.max(self.user_timeout(config).saturating_add(Duration::from_secs(1)))
+    }
+
     /// When [`Self::due`] is to be called.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
@@ -83,7 +115,7 @@ impl Connection {
         }
         self.backoff = self.backoff.saturating_add(1);
         self.timer = Timer::Retransmit;
-        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
+        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)), shared);
         self.clear(flag::REARM);
     }
 
@@ -91,22 +123,23 @@ impl Connection {
     /// be lost between two of the longest time-outs (Linux's `tcp_rtx_probe0_timed_out`), and 100 s are the least before
     /// a peer is given up (RFC 9293 section 3.8.3).
     fn is_given_up_on_window(&self, now: Instant, shared: &Shared) -> bool {
-        now.since(self.last_received) > shared.config.rto_max.saturating_mul(2).max(SILENCE_MIN)
+        let least = shared.config.rto_max.saturating_mul(2).max(SILENCE_MIN);
+        now.since(self.last_received) > self.agreed_timeout(&shared.config).unwrap_or_default().max(least)
     }
 
     /// Whether the retries, or the program's time, are used up (RFC 9293 section 3.8.3, RFC 5482).
     fn is_given_up(&self, now: Instant, shared: &Shared) -> bool {
         let limit = if self.is(flag::ORPHAN) { shared.config.orphan_retries } else { shared.config.retries };
-        if self.options.user_timeout != Duration::MAX {
-            return now.since(self.stalled_since) >= self.options.user_timeout;
+        match self.user_timeout(&shared.config) {
+            Duration::MAX => self.retries >= limit,
+            timeout => now.since(self.stalled_since) >= timeout,
         }
-        self.retries >= limit
     }
 
     fn syn_is_due(&mut self, now: Instant, shared: &mut Shared) {
         let limit = self.options.syn_retries.unwrap_or(shared.config.syn_retries);
-        let over = self.options.user_timeout != Duration::MAX
-            && now.since(self.stalled_since) >= self.options.user_timeout;
+        let timeout = self.user_timeout(&shared.config);
+        let over = timeout != Duration::MAX && now.since(self.stalled_since) >= timeout;
         if self.retries >= limit || over {
             shared.counters.failed_opens += 1;
             shared.counters.timed_out += 1;
@@ -128,12 +161,13 @@ impl Connection {
 
     fn persist_is_due(&mut self, now: Instant, shared: &mut Shared) {
         let limit = if self.is(flag::ORPHAN) { shared.config.orphan_retries } else { shared.config.retries };
-        let over = self.options.user_timeout != Duration::MAX
-            && self.probes > 0
-            && now.since(self.stalled_since) >= self.options.user_timeout;
+        let timeout = self.user_timeout(&shared.config);
+        let over = timeout != Duration::MAX && self.probes > 0 && now.since(self.stalled_since) >= timeout;
+        // A time that both ends have said counts alone.
+        let spent = self.probes >= limit && self.agreed_timeout(&shared.config).is_none();
         // A peer that keeps its window closed may answer for ever: for a connection that nobody holds it has a limit.
         let orphan = self.is(flag::ORPHAN) && self.backoff >= limit;
-        if self.probes >= limit || over || orphan {
+        if spent || over || orphan {
             shared.counters.timed_out += 1;
             self.end(Ended::TimedOut, shared);
             return;
@@ -145,7 +179,7 @@ impl Connection {
         self.backoff = self.backoff.saturating_add(1);
         self.set(flag::PERSIST);
         self.timer = Timer::Persist;
-        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
+        self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)), shared);
     }
 
     /// RFC 9293 section 3.8.4.
@@ -169,12 +203,14 @@ impl Connection {
             return;
         }
         let idle = now.since(self.last_received);
-        if idle < self.options.keepalive {
-            self.keepalive_at = self.last_received + self.options.keepalive;
+        let wait = self.keepalive_idle(&shared.config);
+        if idle < wait {
+            self.keepalive_at = self.last_received + wait;
             return;
         }
+        // With the option the first probe comes later than that time: what counts are the probes.
         let timeout = self.options.user_timeout;
-        let over = if timeout == Duration::MAX {
+        let over = if timeout == Duration::MAX || !self.options.advertised_timeout.is_zero() {
             self.keepalive_probes >= self.options.keepalive_count
         } else {
             idle >= timeout && self.keepalive_probes > 0
@@ -198,8 +234,8 @@ impl Connection {
     }
 
     /// A time-out at `at`, or when the program's time is over (RFC 5482).
-    fn before_giving_up(&self, at: Instant) -> Instant {
-        match self.options.user_timeout {
+    fn before_giving_up(&self, at: Instant, shared: &Shared) -> Instant {
+        match self.user_timeout(&shared.config) {
             Duration::MAX => at,
             limit => at.min(self.stalled_since + limit),
         }
@@ -214,7 +250,7 @@ impl Connection {
         }
         if matches!(self.state, State::SynSent | State::SynReceived) {
             self.timer = Timer::Retransmit;
-            self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)));
+            self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)), shared);
             return;
         }
         if self.flight.is_empty() {

@@ -52,7 +52,11 @@ fn run(seed: u64, straight: bool) -> Vec<Vec<u8>> {
     });
     let mut programs = [Program(random.fork()), Program(random.fork())];
     let mut now = Instant::from_nanos(1 << 40);
-    let options = Options { no_delay: random.bool(), ..Options::default() };
+    let options = Options {
+        no_delay: random.bool(),
+        advertised_timeout: Duration::from_secs(if random.bool() { 300 } else { 0 }),
+        ..Options::default()
+    };
     engines[1].listen(ends[1], 4, options);
     let id = engines[0].connect(now, ends[0], ends[1], options).expect("connects");
     let mut all = Vec::new();

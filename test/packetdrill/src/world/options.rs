@@ -184,6 +184,7 @@ impl World {
                 _ if is_opening => seconds(of(TCP_KEEPINIT).unwrap_or(opening)),
                 _ => Duration::MAX,
             },
+            advertised_timeout: Duration::ZERO,
             mss: of(libc::TCP_MAXSEG).map_or(0, |mss| mss as u16),
             receive_buffer: match profile {
                 Profile::Linux => set(libc::SO_RCVBUF),

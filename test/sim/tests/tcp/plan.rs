@@ -121,6 +121,7 @@ fn program(random: &mut fastrand::Rng, mood: Mood, flows: u64) -> Program {
         receive_buffer: optional(random, 100, 100_000),
         send_buffer: optional(random, 100, 100_000),
         syn_retries: Some(20),
+        advertised_timeout: Duration::from_secs(if chance(random, 0.2) { 3000 } else { 0 }),
         ..Options::default()
     };
     Program {

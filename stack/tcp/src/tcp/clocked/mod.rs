@@ -4,6 +4,7 @@
 mod acknowledging;
 mod steps;
 mod timing;
+mod user_timeout;
 
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags, Header};

@@ -8,6 +8,7 @@ mod hostile;
 mod opening;
 mod receiving;
 mod sending;
+mod user_timeout;
 
 use twinpath_wire::tcp::{self, Flags, Header, Timestamps, Writer};
 
