@@ -1192,4 +1192,6 @@ mod clocked;
 #[cfg(test)]
 mod crafted;
 #[cfg(test)]
+mod rig;
+#[cfg(test)]
 mod tests;

@@ -1,11 +1,7 @@
 //! What acknowledgements change: the window, what is in flight, round trips, and the congestion window.
 
-use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::Flags;
-
-use super::super::*;
-use super::steps::{RTT, STAMPS, ms, without_probe};
-use super::{Rig, SACK, separate};
+use super::steps::{RTT, STAMPS, without_probe};
+use super::*;
 use crate::state::Network;
 use crate::{CongestionKind, Ended};
 
@@ -16,11 +12,11 @@ fn smoothed(second_us: u32) -> u32 {
 
 /// A connection with ECN and SACK.
 fn with_ecn() -> Rig {
-    Rig::open(without_probe(), Options::default(), Flags::ECE | Flags::CWR, &SACK)
+    Rig::established(without_probe(), Options::default(), Flags::ECE | Flags::CWR, &SACK)
 }
 
 fn with_options(options: Options) -> Rig {
-    Rig::open(without_probe(), options, 0, &SACK)
+    Rig::established(without_probe(), options, 0, &SACK)
 }
 
 #[test]
@@ -228,9 +224,9 @@ fn a_round_trip_is_that_of_the_first_segment_acknowledged() {
     let mut rig = Rig::sacking(without_probe());
     assert_eq!((rig.info().srtt_us, rig.info().rto_us), (20_000, 220_000));
     rig.write(1000);
-    rig.now += ms(10);
+    rig.now += milliseconds(10);
     rig.write(1000);
-    rig.later(ms(50)).say(1, 2001, 60_000, &[]);
+    rig.later(milliseconds(50)).say(1, 2001, 60_000, &[]);
     assert_eq!(rig.info().srtt_us, smoothed(60_000));
 }
 
@@ -238,7 +234,7 @@ fn a_round_trip_is_that_of_the_first_segment_acknowledged() {
 fn a_round_trip_is_that_of_a_reported_segment_if_nothing_else_is_acknowledged() {
     let mut rig = Rig::sacking(without_probe());
     rig.write(3000);
-    rig.later(ms(60)).blocks(1, 1, &[[2001, 3001]], &[]);
+    rig.later(milliseconds(60)).blocks(1, 1, &[[2001, 3001]], &[]);
     assert_eq!(rig.info().srtt_us, smoothed(60_000));
 }
 
@@ -247,7 +243,7 @@ fn a_segment_sent_twice_gives_no_round_trip() {
     let mut rig = Rig::sacking(without_probe());
     rig.write(1000);
     rig.fire();
-    rig.later(ms(60)).say(1, 1001, 60_000, &[]);
+    rig.later(milliseconds(60)).say(1, 1001, 60_000, &[]);
     assert_eq!((rig.info().srtt_us, rig.info().unacked), (20_000, 0));
 }
 
@@ -255,10 +251,10 @@ fn a_segment_sent_twice_gives_no_round_trip() {
 fn the_echo_of_a_timestamp_tells_which_of_two_was_acknowledged() {
     // The echo shows how old the answered segment is: less than a millisecond, 60 ms, and longer than a second.
     for (age_ms, rtt_us) in [(0, 1000), (1, 1000), (60, 60_000), (1500, 1_500_000)] {
-        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        let mut rig = Rig::established(without_probe(), Options::default(), 0, &STAMPS);
         rig.write(988);
         rig.fire();
-        rig.now += ms(2000);
+        rig.now += milliseconds(2000);
         rig.echo(989, age_ms);
         assert_eq!(rig.info().unacked, 0);
         let known = rig.info().srtt_us;
@@ -270,7 +266,7 @@ fn the_echo_of_a_timestamp_tells_which_of_two_was_acknowledged() {
 #[test]
 fn an_echo_of_no_segment_gives_no_round_trip() {
     let open = || {
-        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        let mut rig = Rig::established(without_probe(), Options::default(), 0, &STAMPS);
         rig.write(988);
         rig.fire();
         rig
@@ -297,7 +293,7 @@ fn the_last_timestamp_is_that_of_the_segment_next_in_order() {
     for (before, old) in
         [(&[(1, 151)][..], 1), (&[(1, 150)], 0), (&[(11, 200)], 0), (&[(1, 200), (11, 210)], 1)]
     {
-        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        let mut rig = Rig::established(without_probe(), Options::default(), 0, &STAMPS);
         for (seq, value) in before {
             rig.shows(*seq, *value, &[]);
         }
@@ -313,7 +309,7 @@ fn the_last_timestamp_is_that_of_the_segment_next_in_order() {
 #[test]
 fn a_timestamp_of_24_days_ago_is_compared_no_more() {
     for (days, old) in [(23, 1), (24, 0)] {
-        let mut rig = Rig::open(without_probe(), Options::default(), 0, &STAMPS);
+        let mut rig = Rig::established(without_probe(), Options::default(), 0, &STAMPS);
         rig.shows(1, 200, &[]);
         rig.later(Duration::from_secs(days * 24 * 3600)).shows(1, 150, &[7; 5]);
         assert_eq!(rig.counters().paws_rejected, old);
@@ -363,7 +359,7 @@ fn the_send_buffer_grows_with_the_window_if_the_program_has_filled_it() {
     let config = Config { send_initial: 4000, send_max: 15_000, ..without_probe() };
     for (written, buffer, limit) in [(5000, None, 15_000), (4000, None, 4000), (5000, Some(4000), 4000)] {
         let options = Options { send_buffer: buffer, ..Options::default() };
-        let mut rig = Rig::open(config.clone(), options, 0, &SACK);
+        let mut rig = Rig::established(config.clone(), options, 0, &SACK);
         let id = rig.id.expect("accepted");
         assert_eq!(rig.tcp.stream(rig.now, id).expect("is there").write(&vec![7; written]), 4000);
         rig.output();
@@ -404,7 +400,7 @@ fn the_send_buffer_does_not_grow_while_memory_is_short() {
 fn a_fin_is_acknowledged_by_its_own_number() {
     let mut rig = Rig::sacking(without_probe());
     rig.write(1000);
-    let said = rig.finish();
+    let said = rig.end();
     assert_eq!(rig.brief(&said), [(1001, 0)]);
     rig.say(1, 1001, 60_000, &[]);
     assert_eq!((rig.info().state, rig.info().bytes_acked), (TcpState::FinWait1, 1000));
@@ -419,7 +415,7 @@ fn a_fin_is_acknowledged_by_its_own_number() {
 #[test]
 fn ends_that_finish_at_once_wait_until_both_fins_are_acknowledged() {
     let mut rig = Rig::sacking(without_probe());
-    rig.finish();
+    rig.end();
     rig.say_with(1, 1, Flags::ACK | Flags::FIN, 60_000, &[], &[]);
     assert_eq!((rig.info().state, rig.tcp.count().2), (TcpState::Closing, 0));
     rig.say(2, 2, 60_000, &[]);
@@ -431,7 +427,7 @@ fn ends_that_finish_at_once_wait_until_both_fins_are_acknowledged() {
 fn the_last_acknowledgement_leaves_no_record_where_the_peer_has_finished_first() {
     let mut rig = Rig::sacking(without_probe());
     rig.say_with(1, 1, Flags::ACK | Flags::FIN, 60_000, &[], &[]);
-    rig.finish();
+    rig.end();
     assert_eq!(rig.info().state, TcpState::LastAck);
     rig.say(2, 2, 60_000, &[]);
     assert_eq!((rig.info().state, rig.ended()), (TcpState::Close, Some(Ended::Finished)));
@@ -552,12 +548,12 @@ fn a_segment_that_arrives_after_the_time_out_undoes_it() {
 
 #[test]
 fn a_retransmission_acknowledged_too_soon_says_nothing_of_what_was_sent_before_it() {
-    for (answer, lost) in [(ms(5), 0), (ms(20), 1)] {
+    for (answer, lost) in [(milliseconds(5), 0), (milliseconds(20), 1)] {
         let mut rig = Rig::sacking(without_probe());
         rig.write(5000);
-        rig.now += ms(10);
+        rig.now += milliseconds(10);
         rig.write(1000);
-        let said = rig.later(ms(10)).blocks(1, 1, &[[1001, 5001]], &[]);
+        let said = rig.later(milliseconds(10)).blocks(1, 1, &[[1001, 5001]], &[]);
         assert_eq!(rig.brief(&said), [(1, 1000)]);
         rig.later(answer).say(1, 5001, 60_000, &[]);
         assert_eq!(rig.info().lost, lost, "{answer:?}");
@@ -615,7 +611,7 @@ fn slow_start_is_slower_once_the_round_trip_has_risen() {
         rig.info().cwnd
     };
     // The rise shows at the eighth of twenty: a quarter of the other twelve counts.
-    assert_eq!((growth(RTT), growth(ms(30))), (40, 31));
+    assert_eq!((growth(RTT), growth(milliseconds(30))), (40, 31));
 }
 
 #[test]
@@ -623,9 +619,12 @@ fn segments_of_one_burst_are_in_the_order_of_their_numbers() {
     let mut rig = Rig::sacking(without_probe());
     rig.write(5000);
     rig.later(RTT).blocks(1, 1, &[[1001, 2001]], &[]);
-    assert_eq!((rig.info().lost, rig.info().network, rig.wait()), (0, Network::Disorder, Some(ms(5))));
+    assert_eq!(
+        (rig.info().lost, rig.info().network, rig.wait()),
+        (0, Network::Disorder, Some(milliseconds(5)))
+    );
     rig.blocks(1, 1, &[[1001, 2001], [3001, 4001]], &[]);
-    assert_eq!((rig.info().lost, rig.wait()), (0, Some(ms(5))));
+    assert_eq!((rig.info().lost, rig.wait()), (0, Some(milliseconds(5))));
     rig.fire();
     // The first and the third, and not the last.
     assert_eq!((rig.info().lost, rig.info().network), (2, Network::Recovery));
@@ -641,7 +640,7 @@ fn a_partial_acknowledgement_in_recovery_is_safe_unless_it_echoes_a_mark() {
         let info = rig.info();
         assert_eq!((info.network, info.lost, info.retransmitting, info.cwnd), (Network::Recovery, 7, 3, 3));
         // One of these arrives: one more than it if all goes well (RFC 9937 section 6.2).
-        rig.later(ms(10)).say_with(1, 1001, Flags::ACK | flags, 60_000, &[], &[]);
+        rig.later(milliseconds(10)).say_with(1, 1001, Flags::ACK | flags, 60_000, &[], &[]);
         assert_eq!((rig.info().network, rig.info().lost, rig.info().cwnd), (Network::Recovery, 6, cwnd));
     }
 }
@@ -674,7 +673,7 @@ fn a_congestion_mark_reduces_the_window_once_for_each_window_of_data() {
 fn probed() -> Rig {
     let mut rig = Rig::sacking(separate());
     rig.write(3000);
-    assert_eq!(rig.fires(ms(42)), [(2001, 1000)]);
+    assert_eq!(rig.fires(milliseconds(42)), [(2001, 1000)]);
     assert_eq!(rig.counters().probes, 1);
     rig
 }
@@ -719,7 +718,7 @@ fn a_probe_that_was_not_needed_leaves_the_window_alone() {
 fn a_probe_of_new_data_says_nothing_of_a_loss() {
     let mut rig = Rig::sacking(separate());
     rig.write(11_000);
-    assert_eq!(rig.fires(ms(42)), [(10_001, 1000)]);
+    assert_eq!(rig.fires(milliseconds(42)), [(10_001, 1000)]);
     rig.say(1, 10_001, 60_000, &[]);
     rig.write(1000);
     rig.say(1, 12_001, 60_000, &[]);

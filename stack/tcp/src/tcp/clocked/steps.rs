@@ -1,12 +1,10 @@
 //! What tests of acknowledgements and of timers do with a [`Rig`], beside the segments.
 
-use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::{self, Flags};
+use twinpath_wire::tcp;
 
-use super::super::*;
-use super::{Log, PEER, Rig, SACK, SERVER, Said, separate};
+use super::*;
 
-/// The round trip of a handshake in [`Rig::open`], and the time-out that follows from it.
+/// The round trip of a handshake in [`Rig::established`], and the time-out that follows from it.
 pub(super) const RTT: Duration = Duration::from_millis(20);
 pub(super) const RTO: Duration = Duration::from_millis(220);
 
@@ -18,55 +16,43 @@ pub(super) fn without_probe() -> Config {
     Config { tail_loss_probe: false, ..separate() }
 }
 
-pub(super) fn ms(count: u64) -> Duration {
-    Duration::from_millis(count)
-}
-
 impl Rig {
     /// An established connection of a listener with `options`. SYN has `flags` too; the handshake takes [`RTT`].
-    pub(super) fn open(config: Config, options: Options, flags: u8, syn_options: &[u8]) -> Self {
-        let tuple = Tuple::new(SERVER.into(), PEER.into());
-        let tcp = Tcp::new(config, Unknown::Reset, [1, 2]);
-        let mut rig = Self { tcp, id: None, tuple, now: Instant::from_nanos(1 << 40), iss: 0 };
-        let listener = rig.tcp.listen(SERVER.into(), 4, options);
-        let said = rig.say_with(0, 0, Flags::SYN | flags, 60_000, syn_options, &[]);
+    pub(super) fn established(config: Config, options: Options, flags: u8, syn_options: &[u8]) -> Self {
+        let mut rig = Self::listening_with(config, options);
+        let said = rig.say_with(0, 0, Flags::SYN | flags, WINDOW, syn_options, &[]);
         rig.iss = said[0].seq;
-        rig.later(RTT).say(1, 1, 60_000, &[]);
-        rig.id = rig.tcp.accept(listener);
+        rig.later(RTT).say(1, 1, WINDOW, &[]);
+        rig.id = rig.tcp.accept(ListenerId(0));
         rig
     }
 
     /// An established connection with SACK.
     pub(super) fn sacking(config: Config) -> Self {
-        Self::open(config, Options::default(), 0, &SACK)
+        Self::established(config, Options::default(), 0, &SACK)
     }
 
     /// One with an MSS of 1000 and nothing else.
     pub(super) fn plain(config: Config) -> Self {
-        Self::open(config, Options::default(), 0, &SACK[..4])
+        Self::established(config, Options::default(), 0, &SACK[..4])
     }
 
     /// A connection whose SYN came twice: what the handshake took is not known.
     pub(super) fn unanswered(config: Config, syn_options: &[u8]) -> Self {
-        let tuple = Tuple::new(SERVER.into(), PEER.into());
-        let tcp = Tcp::new(config, Unknown::Reset, [1, 2]);
-        let mut rig = Self { tcp, id: None, tuple, now: Instant::from_nanos(1 << 40), iss: 0 };
-        let listener = rig.tcp.listen(SERVER.into(), 4, Options::default());
+        let mut rig = Self::listening(config);
         for _ in 0..2 {
             rig.iss = 0;
-            let said = rig.say_with(0, 0, Flags::SYN, 60_000, syn_options, &[]);
+            let said = rig.say_with(0, 0, Flags::SYN, WINDOW, syn_options, &[]);
             rig.iss = said[0].seq;
         }
-        rig.say(1, 1, 60_000, &[]);
-        rig.id = rig.tcp.accept(listener);
+        rig.say(1, 1, WINDOW, &[]);
+        rig.id = rig.tcp.accept(ListenerId(0));
         rig
     }
 
     /// A connection that the engine opens, and its SYN.
     pub(super) fn opening(config: Config, options: Options) -> Self {
-        let tuple = Tuple::new(SERVER.into(), PEER.into());
-        let tcp = Tcp::new(config, Unknown::Reset, [1, 2]);
-        let mut rig = Self { tcp, id: None, tuple, now: Instant::from_nanos(1 << 40), iss: 0 };
+        let mut rig = Self::listening(config);
         rig.id = rig.tcp.connect(rig.now, SERVER.into(), PEER.into(), options).ok();
         rig.iss = rig.output()[0].seq;
         rig
@@ -88,7 +74,7 @@ impl Rig {
             .collect();
         let mut options = tcp::Writer::default();
         options.sack(&blocks);
-        self.say_with(seq, ack, Flags::ACK, 60_000, options.bytes(), payload)
+        self.say_with(seq, ack, Flags::ACK, WINDOW, options.bytes(), payload)
     }
 
     /// An acknowledgement that echoes what the engine's clock showed `age_ms` before the segment comes.
@@ -100,16 +86,12 @@ impl Rig {
 
     /// An acknowledgement with timestamps.
     pub(super) fn stamped(&mut self, ack: u32, echo: u32) -> Vec<Said> {
-        let mut options = tcp::Writer::default();
-        options.timestamps(tcp::Timestamps { value: 1, echo }, true);
-        self.say_with(1, ack, Flags::ACK, 60_000, options.bytes(), &[])
+        self.say_with(1, ack, Flags::ACK, WINDOW, &stamps(1, echo), &[])
     }
 
     /// A segment that shows the peer's clock.
     pub(super) fn shows(&mut self, seq: u32, value: u32, payload: &[u8]) -> Vec<Said> {
-        let mut options = tcp::Writer::default();
-        options.timestamps(tcp::Timestamps { value, echo: 0 }, true);
-        self.say_with(seq, 1, Flags::ACK, 60_000, options.bytes(), payload)
+        self.say_with(seq, 1, Flags::ACK, WINDOW, &stamps(value, 0), payload)
     }
 
     fn connection(&self) -> &Connection {
@@ -143,9 +125,9 @@ impl Rig {
         let Tcp { slots, shared, .. } = &mut self.tcp;
         let connection = slots[index as usize].connection.as_deref_mut().expect("it has not been forgotten");
         connection.due(now, shared);
-        let mut log = Log::default();
+        let mut log = Log { iss: self.iss, ..Log::default() };
         self.tcp.work(now, index, &mut log);
-        log.0
+        log.said
     }
 
     /// Fires after `wait`, and gives what is said then: numbers from the first of the engine, and lengths.
@@ -157,15 +139,7 @@ impl Rig {
 
     /// Numbers from the first of the engine, and lengths.
     pub(super) fn brief(&self, said: &[Said]) -> Vec<(u32, usize)> {
-        said.iter().map(|said| (said.seq.wrapping_sub(self.iss), said.len)).collect()
-    }
-
-    pub(super) fn info(&self) -> Info {
-        self.tcp.info(self.now, self.id.expect("there is a connection")).expect("it has not been forgotten")
-    }
-
-    pub(super) fn counters(&self) -> Counters {
-        *self.tcp.counters()
+        said.iter().map(|said| (said.seq, said.len)).collect()
     }
 
     /// Why the connection has ended.
@@ -180,18 +154,5 @@ impl Rig {
             all |= events.0;
         }
         all
-    }
-
-    /// The program sends no more.
-    pub(super) fn finish(&mut self) -> Vec<Said> {
-        let id = self.id.expect("there is a connection");
-        self.tcp.stream(self.now, id).expect("is there").end();
-        self.output()
-    }
-
-    /// The program is done with the connection.
-    pub(super) fn close(&mut self) -> Vec<Said> {
-        self.tcp.close(self.now, self.id.expect("there is a connection"));
-        self.output()
     }
 }

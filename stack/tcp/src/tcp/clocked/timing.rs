@@ -1,18 +1,14 @@
 //! When what is due: time-outs and their number, probes, keepalives, and acknowledgements that wait.
 
-use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::Flags;
-
-use super::super::*;
-use super::steps::{RTO, RTT, ms, without_probe};
-use super::{Rig, SACK, separate};
+use super::steps::{RTO, RTT, without_probe};
+use super::*;
 use crate::Ended;
 use crate::state::Network;
 
 const S: Duration = Duration::from_secs(1);
 
 fn with_options(config: Config, options: Options) -> Rig {
-    Rig::open(config, options, 0, &SACK)
+    Rig::established(config, options, 0, &SACK)
 }
 
 fn user_timeout(time: Duration) -> Options {
@@ -69,10 +65,10 @@ fn an_acknowledgement_of_something_new_begins_the_count_anew() {
 fn the_time_out_begins_anew_with_an_acknowledgement_and_not_with_more_data() {
     let mut rig = Rig::sacking(without_probe());
     rig.write(1000);
-    rig.now += ms(100);
+    rig.now += milliseconds(100);
     rig.write(1000);
-    assert_eq!(rig.wait(), Some(RTO - ms(100)));
-    rig.later(ms(20)).say(1, 1001, 60_000, &[]);
+    assert_eq!(rig.wait(), Some(RTO - milliseconds(100)));
+    rig.later(milliseconds(20)).say(1, 1001, 60_000, &[]);
     let rto = Duration::from_micros(u64::from(rig.info().rto_us));
     assert_eq!(rig.wait(), Some(rto));
     assert!(rto > RTO);
@@ -93,7 +89,7 @@ fn a_connection_that_nobody_holds_has_retries_of_its_own() {
 #[test]
 fn the_time_of_the_program_decides_whatever_the_number_of_retries_is() {
     let mut rig = with_options(Config { retries: 1, ..without_probe() }, user_timeout(S));
-    rig.now += ms(5000);
+    rig.now += milliseconds(5000);
     rig.write(1000);
     for wait in [RTO, 2 * RTO] {
         assert_eq!(rig.fires(wait), [(1, 1000)]);
@@ -106,7 +102,7 @@ fn the_time_of_the_program_decides_whatever_the_number_of_retries_is() {
 fn the_time_of_the_program_begins_anew_with_each_acknowledgement() {
     let mut rig = with_options(without_probe(), user_timeout(S));
     rig.write(2000);
-    rig.now += ms(199);
+    rig.now += milliseconds(199);
     rig.say(1, 1001, 60_000, &[]);
     let began = rig.now;
     while rig.ended().is_none() {
@@ -147,7 +143,7 @@ fn a_peer_that_has_closed_its_window_and_is_silent_is_given_up() {
     let mut rig = Rig::sacking(Config { retries: 2, ..without_probe() });
     rig.write(1000);
     rig.say(1, 1, 0, &[]);
-    assert_eq!(rig.fires(RTO - ms(1)), [(1, 1000)]);
+    assert_eq!(rig.fires(RTO - milliseconds(1)), [(1, 1000)]);
     for doubled in 1..10 {
         assert_eq!((rig.fires((1 << doubled) * RTO), rig.info().retries), (vec![(1, 1000)], 0));
     }
@@ -207,9 +203,9 @@ fn a_syn_is_repeated_after_a_second_and_then_after_twice_the_time() {
 
 #[test]
 fn a_syn_is_not_repeated_when_the_time_of_the_program_is_over() {
-    let mut rig = Rig::opening(separate(), user_timeout(ms(2500)));
+    let mut rig = Rig::opening(separate(), user_timeout(milliseconds(2500)));
     assert_eq!(rig.fires(S), [(0, 0)]);
-    assert_eq!(rig.fires(ms(1500)), []);
+    assert_eq!(rig.fires(milliseconds(1500)), []);
     assert_eq!(rig.ended(), Some(Ended::TimedOut));
     // And no later than its number says.
     let options = Options { syn_retries: Some(1), ..user_timeout(100 * S) };
@@ -233,10 +229,10 @@ fn a_syn_that_nobody_answers_ends_as_the_network_said() {
 fn a_probe_goes_two_round_trips_after_the_last_of_several_segments() {
     let mut rig = Rig::sacking(separate());
     rig.write(2000);
-    assert_eq!(rig.wait(), Some(ms(42)));
-    rig.now += ms(10);
+    assert_eq!(rig.wait(), Some(milliseconds(42)));
+    rig.now += milliseconds(10);
     rig.write(1000);
-    assert_eq!(rig.fires(ms(42)), [(2001, 1000)]);
+    assert_eq!(rig.fires(milliseconds(42)), [(2001, 1000)]);
     assert_eq!((rig.counters().probes, rig.counters().timeouts, rig.info().retries), (1, 0, 0));
     // The time-out begins with it, and there is one probe only.
     assert_eq!(rig.fires(RTO), [(1, 1000)]);
@@ -247,12 +243,12 @@ fn a_probe_goes_two_round_trips_after_the_last_of_several_segments() {
 
 #[test]
 fn a_probe_of_a_single_segment_waits_for_a_delayed_acknowledgement() {
-    let config = Config { rto_min: ms(100), ..separate() };
+    let config = Config { rto_min: milliseconds(100), ..separate() };
     let mut rig = Rig::sacking(config);
     // The deviation is 10 ms: the time-out is 20 + 100.
     rig.write(1000);
-    assert_eq!(rig.wait(), Some(ms(120)), "no later than the time-out");
-    assert_eq!(rig.fires(ms(120)), [(1, 1000)]);
+    assert_eq!(rig.wait(), Some(milliseconds(120)), "no later than the time-out");
+    assert_eq!(rig.fires(milliseconds(120)), [(1, 1000)]);
     assert_eq!((rig.counters().probes, rig.counters().timeouts), (1, 0));
 }
 
@@ -260,10 +256,10 @@ fn a_probe_of_a_single_segment_waits_for_a_delayed_acknowledgement() {
 fn a_probe_is_no_later_than_the_time_out_of_the_first_segment() {
     let mut rig = Rig::sacking(separate());
     rig.write(1000);
-    rig.now += ms(200);
+    rig.now += milliseconds(200);
     rig.write(1000);
-    assert_eq!(rig.wait(), Some(RTO - ms(200)));
-    rig.now += ms(100);
+    assert_eq!(rig.wait(), Some(RTO - milliseconds(200)));
+    rig.now += milliseconds(100);
     rig.write(1000);
     assert_eq!(rig.deadline(), rig.now, "at once");
 }
@@ -304,7 +300,7 @@ fn a_segment_is_lost_a_quarter_of_a_round_trip_after_a_later_one_has_arrived() {
     rig.write(5000);
     rig.later(RTT).blocks(1, 1, &[[2001, 3001]], &[]);
     assert_eq!((rig.info().lost, rig.info().network), (0, Network::Disorder));
-    assert_eq!(rig.fires(ms(5)), [(1, 1000)]);
+    assert_eq!(rig.fires(milliseconds(5)), [(1, 1000)]);
     assert_eq!((rig.info().lost, rig.info().network), (2, Network::Recovery));
     assert_eq!((rig.counters().recoveries, rig.counters().timeouts), (1, 0));
 }
@@ -313,9 +309,9 @@ fn a_segment_is_lost_a_quarter_of_a_round_trip_after_a_later_one_has_arrived() {
 fn a_segment_sent_later_is_not_lost_for_an_earlier_one() {
     let mut rig = Rig::sacking(separate());
     rig.write(1000);
-    rig.now += ms(10);
+    rig.now += milliseconds(10);
     rig.write(1000);
-    rig.now += ms(2);
+    rig.now += milliseconds(2);
     rig.write(1000);
     // The second has arrived: the first was sent 10 ms before it, and the third after it.
     let said = rig.later(RTT).blocks(1, 1, &[[1001, 2001]], &[]);
@@ -404,9 +400,9 @@ fn the_probe_of_a_window_does_not_wait_longer_for_more_data() {
     let mut rig = Rig::sacking(separate());
     rig.say(1, 1, 0, &[]);
     rig.write(1000);
-    rig.now += ms(100);
+    rig.now += milliseconds(100);
     rig.write(1000);
-    assert_eq!(rig.wait(), Some(RTO - ms(100)));
+    assert_eq!(rig.wait(), Some(RTO - milliseconds(100)));
     // A full segment needs no probe, and neither does the last byte.
     let said = rig.say(1, 1, 1000, &[]);
     assert_eq!(rig.brief(&said), [(1, 1000)]);
@@ -418,7 +414,7 @@ fn the_probe_of_a_window_does_not_wait_longer_for_more_data() {
 fn a_fin_waits_for_the_window_and_probes_it() {
     let mut rig = Rig::sacking(separate());
     rig.say(1, 1, 0, &[]);
-    assert_eq!(rig.finish(), []);
+    assert_eq!(rig.end(), []);
     assert_eq!(rig.fires(RTO), [(0, 0)]);
     let said = rig.say(1, 1, 1, &[]);
     assert_eq!((rig.brief(&said), said[0].flags), (vec![(1, 0)], Flags::ACK | Flags::FIN));
@@ -513,7 +509,7 @@ fn a_connection_is_asked_in_every_state_but_that_of_a_handshake() {
     assert_eq!(rig.info().state, TcpState::CloseWait);
     assert_eq!(rig.fires(10 * S), [(0, 0)]);
     let mut rig = with_options(separate(), keepalive());
-    rig.finish();
+    rig.end();
     rig.say(1, 2, 60_000, &[]);
     assert_eq!(rig.info().state, TcpState::FinWait2);
     assert_eq!(rig.fires(10 * S), [(1, 0)]);
@@ -545,7 +541,7 @@ fn an_acknowledgement_waits_for_40_ms() {
     let mut rig = interactive(Options::default());
     assert_eq!(rig.say(101, 101, 60_000, &[7; 100]), []);
     let said = {
-        assert_eq!((rig.wait(), rig.counters().delayed_acks), (Some(ms(40)), 0));
+        assert_eq!((rig.wait(), rig.counters().delayed_acks), (Some(milliseconds(40)), 0));
         rig.fire()
     };
     assert_eq!((said.len(), said[0].ack, said[0].len), (1, 201, 0));
@@ -558,8 +554,8 @@ fn an_acknowledgement_waits_for_40_ms() {
 fn an_acknowledgement_waits_no_longer_when_more_comes() {
     let mut rig = interactive(Options::default());
     rig.say(101, 101, 60_000, &[7; 100]);
-    assert_eq!(rig.later(ms(10)).say(201, 101, 60_000, &[7; 100]), []);
-    assert_eq!(rig.wait(), Some(ms(30)));
+    assert_eq!(rig.later(milliseconds(10)).say(201, 101, 60_000, &[7; 100]), []);
+    assert_eq!(rig.wait(), Some(milliseconds(30)));
     // What the program writes takes it along.
     let said = rig.write(10);
     assert_eq!((said.len(), said[0].ack, rig.info().unacked), (1, 301, 1));
@@ -570,27 +566,27 @@ fn an_acknowledgement_waits_no_longer_when_more_comes() {
 fn a_cork_lets_go_after_200_ms() {
     let mut rig = with_options(without_probe(), Options { cork: true, ..Options::default() });
     assert_eq!(rig.write(100), []);
-    assert_eq!(rig.wait(), Some(ms(200)));
-    rig.now += ms(50);
+    assert_eq!(rig.wait(), Some(milliseconds(200)));
+    rig.now += milliseconds(50);
     assert_eq!(rig.write(100), []);
-    assert_eq!(rig.fires(ms(150)), [(1, 200)]);
+    assert_eq!(rig.fires(milliseconds(150)), [(1, 200)]);
     assert_eq!(rig.wait(), Some(RTO));
     // The next waits as long.
     rig.say(1, 201, 60_000, &[]);
     assert_eq!(rig.write(1500).len(), 1);
     rig.say(1, 1201, 60_000, &[]);
-    assert_eq!(rig.fires(ms(199)), [(1201, 500)]);
+    assert_eq!(rig.fires(milliseconds(199)), [(1201, 500)]);
 }
 
 #[test]
 fn bytes_that_only_a_cork_holds_probe_no_window() {
-    let config = Config { rto_min: ms(50), ..without_probe() };
+    let config = Config { rto_min: milliseconds(50), ..without_probe() };
     let mut rig = with_options(config, Options { cork: true, ..Options::default() });
     rig.say(1, 1, 0, &[]);
     rig.say(1, 1, 100, &[]);
     assert_eq!(rig.write(100), []);
-    assert_eq!((rig.info().rto_us, rig.wait()), (70_000, Some(ms(200))));
-    assert_eq!(rig.fires(ms(200)), [(1, 100)]);
+    assert_eq!((rig.info().rto_us, rig.wait()), (70_000, Some(milliseconds(200))));
+    assert_eq!(rig.fires(milliseconds(200)), [(1, 100)]);
 }
 
 #[test]
@@ -600,10 +596,10 @@ fn a_cork_that_holds_nothing_lets_the_next_wait() {
     // A full segment leaves before.
     assert_eq!(rig.write(900).len(), 1);
     rig.say(1, 1001, 60_000, &[]);
-    assert_eq!(rig.fires(ms(199)), []);
+    assert_eq!(rig.fires(milliseconds(199)), []);
     assert_eq!(rig.wait(), None);
     assert_eq!(rig.write(100), []);
-    assert_eq!(rig.fires(ms(200)), [(1001, 100)]);
+    assert_eq!(rig.fires(milliseconds(200)), [(1001, 100)]);
 }
 
 #[test]
@@ -615,7 +611,7 @@ fn a_closed_connection_waits_a_minute_for_the_peer_to_finish() {
         for late in [false, true] {
             let mut rig = with_options(separate(), options);
             if late {
-                rig.finish();
+                rig.end();
                 rig.say(1, 2, 60_000, &[]);
                 assert_eq!(rig.wait(), None);
                 rig.close();
@@ -633,7 +629,7 @@ fn a_closed_connection_waits_a_minute_for_the_peer_to_finish() {
 #[test]
 fn a_program_that_waits_for_no_fin_leaves_at_once() {
     let mut rig = with_options(separate(), Options { fin_wait: Some(Duration::ZERO), ..Options::default() });
-    rig.finish();
+    rig.end();
     rig.say(1, 2, 60_000, &[]);
     rig.close();
     assert_eq!(rig.tcp.count(), (0, 0, 0));

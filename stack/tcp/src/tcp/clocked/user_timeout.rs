@@ -1,11 +1,9 @@
 //! When a connection that uses the user timeout option (RFC 5482) is given up.
 
-use twinpath_time::Duration;
-use twinpath_wire::tcp::{Flags, UserTimeout, Writer};
+use twinpath_wire::tcp::{UserTimeout, Writer};
 
-use super::super::*;
 use super::steps::without_probe;
-use super::{Rig, SACK, separate};
+use super::*;
 use crate::state::Ended;
 
 const S: Duration = Duration::from_secs(1);
@@ -19,7 +17,7 @@ fn keepalive() -> Options {
 }
 
 fn with_options(config: Config, options: Options) -> Rig {
-    Rig::open(config, options, 0, &SACK)
+    Rig::established(config, options, 0, &SACK)
 }
 
 /// The peer acknowledges, and says its user timeout.

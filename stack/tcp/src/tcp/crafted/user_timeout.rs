@@ -36,16 +36,9 @@ fn all_say(said: &[Said]) -> Vec<Option<u32>> {
     said.iter().map(says).collect()
 }
 
-/// A listener whose connections have `options`.
-fn listening(config: Config, options: Options) -> Rig {
-    let mut rig = Rig::listening(config);
-    rig.tcp.set_listener_options(rig.listener.expect("listens"), options);
-    rig
-}
-
 /// An established connection that a peer has opened by a SYN with `syn_options`.
 fn opened(config: Config, options: Options, syn_options: &[u8]) -> Rig {
-    let mut rig = listening(config, options);
+    let mut rig = Rig::listening_with(config, options);
     rig.open(0, syn_options);
     rig
 }
@@ -87,7 +80,7 @@ fn section_2_syn_says_it_and_the_first_segment_without_syn() {
 
 #[test]
 fn section_2_syn_ack_says_it_and_the_first_segment_behind_it() {
-    let mut rig = listening(Config::default(), advertising(300));
+    let mut rig = Rig::listening_with(Config::default(), advertising(300));
     assert_eq!(says(&rig.open(0, &SACK)), Some(300));
     let said = rig.write(100);
     assert_eq!((all_say(&said), said[0].len), (vec![Some(300)], 100));
