@@ -169,6 +169,7 @@ static long (*xdp_load_bytes)(struct xdp_md *xdp, __u32 offset, void *to, __u32 
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 
 #define be16(number) __builtin_bswap16(number)
+#define be32(number) __builtin_bswap32(number)
 #define be64(number) __builtin_bswap64(number)
 
 #endif

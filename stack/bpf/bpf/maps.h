@@ -45,6 +45,7 @@ enum number {
 	/* Segments of connections that workers have. */
 	TCP_TOO_LARGE = 34, /* nobody takes a frame of this size: dropped */
 	TCP_STUCK = 35,	    /* the worker is stuck: dropped */
+	TCP_MARTIAN = 36,   /* a SYN from an address that no other host can have: passed */
 	COUNTERS = 64,
 };
 

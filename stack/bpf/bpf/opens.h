@@ -132,6 +132,50 @@ CALLED int is_authenticated(struct __sk_buff *skb, __u32 options_at, __u32 optio
 	return 0;
 }
 
+/* Whether the source is an address of this host, according to the rules in force. */
+CALLED int is_from_this_host(const struct flow_key *key)
+{
+	const __u32 generation = *(volatile __u32 *)&state.active & 1;
+	const struct config *config = &state.config[generation];
+	struct address_key own = { .generation = generation, .family = key->family };
+	const __u32 *source = key->source;
+
+	if (key->family == 4) {
+		if (source[0] == config->ipv4[0] || source[0] == config->ipv4[1] || source[0] == config->ipv4[2] ||
+		    source[0] == config->ipv4[3])
+			return config->flags & HAS_IPV4;
+	} else {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			const __u32 *of = config->ipv6[i];
+
+			if (source[0] == of[0] && source[1] == of[1] && source[2] == of[2] && source[3] == of[3])
+				return config->flags & HAS_IPV6;
+		}
+	}
+	if (!(config->flags & (key->family == 4 ? MANY_IPV4 : MANY_IPV6)))
+		return 0;
+	__builtin_memcpy(own.address, source, sizeof(own.address));
+	return map_lookup(&addresses, &own) != 0;
+}
+
+/* Whether no other host can have the source (RFC 1812 section 5.3.7; RFC 4291 sections 2.5 and 2.7). An IPv4 address that is
+ * mapped into IPv6 is one of them: the worker would take the tuple for one of IPv4. */
+INLINE int is_martian(const struct flow_key *key)
+{
+	const __u32 *source = key->source;
+	const __u8 first = (__u8)source[0];
+
+	if (key->family == 4)
+		return first == 0 || first == 127 || first >= 224 || is_from_this_host(key);
+	if (first == 0xff)
+		return 1;
+	if (source[0] == 0 && source[1] == 0 &&
+	    (source[2] == be32(0xffff) || (source[2] == 0 && (source[3] == 0 || source[3] == be32(1)))))
+		return 1;
+	return is_from_this_host(key);
+}
+
 /* Whether the kernel has nothing but a listener for the tuple. */
 CALLED int is_only_listened_to(struct __sk_buff *skb, const struct flow_key *key)
 {
@@ -263,6 +307,8 @@ CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
 		return TCP_AUTHENTICATED;
 	if (test_run)
 		return TCP_OPENING;
+	if (is_martian(&opening.key))
+		return TCP_MARTIAN;
 	if (!is_only_listened_to(skb, &opening.key))
 		return TCP_SYN_OF_KERNEL;
 	if (!take_room(queue))

@@ -184,9 +184,12 @@ INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 q
 	}
 	/* The flow's hash has changed since the connection was opened. If the worker that has it is asleep, this one gets the
 	 * frame, and passes it on. */
-	if (owner != queue && number == CLAIMED && may_hand_over(owner) && put(skb, owner, len)) {
-		cpu->counters[CLAIMED]++;
-		return 0;
+	if (owner != queue && number == CLAIMED && may_hand_over(owner)) {
+		if (put(skb, owner, len)) {
+			cpu->counters[CLAIMED]++;
+			return 0;
+		}
+		not_handed_over(owner);
 	}
 	if (!may_hand_over(queue)) {
 		cpu->counters[TCP_STUCK]++;

@@ -12,7 +12,7 @@ use twinpath_wire::flow_key::address_bytes;
 pub(crate) use crate::layouts::*;
 
 /// The names of the counters that only the programs have.
-pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 12] = [
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 13] = [
     (NO_SOCKET, "no_socket"),
     (WITHHELD, "withheld_from_kernel"),
     (OTHER_FRAME, "note_of_other_frame"),
@@ -25,6 +25,7 @@ pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 12] = [
     (TCP_SYN_TWICE, "tcp_syn_twice"),
     (TCP_TOO_LARGE, "tcp_too_large"),
     (TCP_STUCK, "tcp_stuck"),
+    (TCP_MARTIAN, "tcp_martian"),
 ];
 
 /// The number of the IP family: 4 or 6.

@@ -1,7 +1,7 @@
 //! A worker's end of the connections of TCP that it has ([`TcpFlows`](crate::TcpFlows)).
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
@@ -121,9 +121,16 @@ fn frame_of(record: &[u8]) -> Option<&[u8]> {
     record.get(syn::BYTES_AT..)?.get(..len as usize)
 }
 
-/// The key in the map of tuples. An IPv4 address that is mapped into IPv6, as a socket for both has it, is an IPv4 one.
+/// The key in the map of tuples. Two IPv4 addresses that are mapped into IPv6, as a socket for both has them, are IPv4 ones.
+/// If one of them is of IPv6, so are both.
 fn key_of(local: SocketAddr, remote: SocketAddr) -> FlowKeyBytes {
-    let [source, destination] = [remote, local].map(|end| end.ip().to_canonical());
+    let ends = [remote, local].map(|end| end.ip().to_canonical());
+    let of_ipv6 = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
+        v6 @ IpAddr::V6(_) => v6,
+    };
+    let is_ipv6 = ends.iter().any(IpAddr::is_ipv6);
+    let [source, destination] = if is_ipv6 { ends.map(of_ipv6) } else { ends };
     FlowKeyBytes {
         family: family(destination),
         protocol: Protocol::Tcp.number(),
@@ -162,5 +169,10 @@ mod tests {
         assert_eq!(v4, key("[::ffff:10.0.0.2]:7", "[::ffff:10.0.0.1]:4000"));
         assert_eq!((v4.family, v4.destination_port, &v4.source[..4]), (4, [0, 7], &[10, 0, 0, 1][..]));
         assert_eq!(key("[fd00::2]:7", "[fd00::1]:4000").family, 6);
+        // Not on a wire, but the key is what the packet says.
+        for remote in ["[::ffff:10.0.0.1]:4000", "10.0.0.1:4000"] {
+            let mixed = key("[fd00::2]:7", remote);
+            assert_eq!((mixed.family, &mixed.source[10..]), (6, &[255, 255, 10, 0, 0, 1][..]));
+        }
     }
 }

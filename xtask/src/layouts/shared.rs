@@ -159,6 +159,7 @@ pub(super) const FILES: [Made; 4] = [
                     "TCP_SYN_TWICE",
                     "TCP_TOO_LARGE",
                     "TCP_STUCK",
+                    "TCP_MARTIAN",
                     "UDP_INDEX",
                     "TCP_INDEX",
                     "PROTOCOLS",

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -215,6 +215,31 @@ fn unknown_segments_and_what_has_no_room_are_the_kernels() {
         rig.listener = TcpListener::bind("[::]:8").unwrap();
         rig.inject(&Made { port, ..SYN_PLAIN });
         assert_eq!((rig.answers(port), rig.count("tcp_syn_of_kernel")), (vec![RST | ACK], 2));
+    });
+}
+
+/// A mapped source would make a tuple under a key that the worker never releases.
+#[test]
+fn a_syn_from_an_address_that_no_peer_has_is_the_kernels() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.worker.set_room(50);
+        let v4 = ["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "255.255.255.255", "10.0.0.2"];
+        let v6 = ["::", "::1", "ff02::1", "::ffff:10.0.0.9", "::ffff:127.0.0.1", "fd00::2"];
+        for from in v4.into_iter().chain(v6) {
+            let from: IpAddr = from.parse().unwrap();
+            rig.inject(&Made { v6: from.is_ipv6(), from: Some(from), ..SYN_PLAIN });
+            rig.answers(0);
+            assert_eq!((rig.syns().len(), rig.worker.room()), (0, 50), "{from}");
+        }
+        assert_eq!(rig.count("tcp_martian"), 12);
+        for from in ["1.0.0.1", "223.255.255.255", "::ffff:0:10.0.0.9", "::2", "fd00::3"] {
+            let from: IpAddr = from.parse().unwrap();
+            rig.inject(&Made { v6: from.is_ipv6(), from: Some(from), ..SYN_PLAIN });
+            rig.answers(0);
+            assert_eq!(rig.syns().len(), 1, "{from}");
+        }
+        assert_eq!((rig.count("tcp_martian"), rig.worker.room()), (12, 45));
     });
 }
 
@@ -441,6 +466,20 @@ fn a_segment_that_reaches_another_worker_goes_to_its_own_if_that_one_looks() {
         rig.inject(&PLAIN);
         assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 0));
         assert_eq!((own.take(|_| ()).is_some(), other.take(|_| ()).is_some()), (false, true));
+    });
+}
+
+/// Nothing waits for the one that has the connection, so it must not be found stuck later.
+#[test]
+fn a_segment_that_its_worker_does_not_get_leaves_no_mark_at_it() {
+    each_way(true, |lab, how| {
+        let rig = Rig::of(lab, how, TcpFlows::load(2).unwrap(), Duration::from_secs(100), false);
+        let (near, far) = PLAIN.ends();
+        rig.flows.claims(1).unwrap().insert(near, far).unwrap();
+        let word = first_word(rig.steering.pending().unwrap());
+        rig.inject(&PLAIN);
+        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 1));
+        assert_eq!((word.load_of(0) > 0, word.load_of(1)), (true, 0));
     });
 }
 

@@ -199,10 +199,16 @@ pub(crate) fn wait_for(sockets: &[BorrowedFd<'_>]) {
     assert!(ready > 0, "nothing arrived in five seconds");
 }
 
-/// The word of the first queue that says since when a frame has waited for its worker.
+/// The word of the first queue that says since when a frame has waited for its worker, and those of the other queues.
 pub(crate) struct Word(Mapping);
 
 impl Word {
+    pub(crate) fn load_of(&self, queue: usize) -> u64 {
+        assert!(queue < QUEUES_MAX as usize);
+        // SAFETY: the mapping has as many words, aligned to a page; a 64-bit atomic takes any bits.
+        unsafe { self.0.base().add(queue * STRIDE).cast::<AtomicU64>().as_ref() }.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn store(&self, value: u64) {
         // SAFETY: the mapping begins with the word, aligned to a page; a 64-bit atomic takes any bits.
         unsafe { self.0.base().cast::<AtomicU64>().as_ref() }.store(value, Ordering::SeqCst);

@@ -18,6 +18,8 @@ const TCP_LEN: usize = 20;
 #[derive(Clone, Copy)]
 pub(crate) struct Made<'a> {
     pub(crate) v6: bool,
+    /// The peer's address, if it is not that of `v6` and `host`.
+    pub(crate) from: Option<IpAddr>,
     /// The last byte of the peer's address. A peer that the far end is not answers nothing.
     pub(crate) host: u8,
     pub(crate) port: u16,
@@ -34,6 +36,7 @@ pub(crate) struct Made<'a> {
 /// From port 4000, without options or payload.
 pub(crate) const PLAIN: Made<'_> = Made {
     v6: false,
+    from: None,
     host: 9,
     port: 4000,
     flags: ACK,
@@ -51,7 +54,7 @@ impl Made<'_> {
             true => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)]),
             false => IpAddr::from([10, 0, 0, host]),
         });
-        (SocketAddr::new(near, 7), SocketAddr::new(far, self.port))
+        (SocketAddr::new(near, 7), SocketAddr::new(self.from.unwrap_or(far), self.port))
     }
 
     fn segment(&self) -> Vec<u8> {
