@@ -17,6 +17,7 @@ mod fallback;
 mod foreign;
 mod hand_over;
 pub mod hold;
+mod leaving_claims;
 mod lifecycle;
 pub mod plan;
 mod reload;

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use twinpath_claims::Claim;
 use twinpath_config::{Changes, Config, Fault, Origin};
 use twinpath_host::metrics;
 use twinpath_host::notify;
@@ -298,15 +297,21 @@ impl Instance {
 
     /// Makes the new plan the one in force.
     pub(super) fn adopt(&mut self) {
-        if let Some(change) = &mut self.reloads.change {
-            std::mem::swap(&mut self.plan, &mut change.plan);
-        }
-        self.lifecycle.set_limits(limits_of(&self.plan));
+        let former = self.plan.claims();
+        self.exchange_plans();
+        self.keep_leaving_claims(former);
     }
 
     /// Makes the former plan the one in force again.
     pub(super) fn restore(&mut self) {
-        self.adopt();
+        self.exchange_plans();
+    }
+
+    fn exchange_plans(&mut self) {
+        if let Some(change) = &mut self.reloads.change {
+            std::mem::swap(&mut self.plan, &mut change.plan);
+        }
+        self.lifecycle.set_limits(limits_of(&self.plan));
     }
 
     /// Replaces the stand-in by one with the services of the plan.
@@ -476,7 +481,6 @@ impl Instance {
     /// Changes the claims of the attached programs to those of the present plan, which is the new one; restores those
     /// of the former one if that fails.
     pub(super) fn change_claims(&mut self) -> Outcome {
-        self.keep_leaving_claims();
         let claims = self.claims();
         if claims.is_empty() {
             return Outcome::Nothing;
@@ -488,7 +492,7 @@ impl Instance {
             return Outcome::OtherPrograms;
         }
         let former = self.reloads.change.as_ref().map(|change| change.plan.claims()).unwrap_or_default();
-        let former = self.claimable(former);
+        let former = self.claims_beside_leaving(former);
         let Some(attachment) = &mut self.interface.attachment else { return Outcome::Nothing };
         let Err(error) = attachment.claim(claims) else { return Outcome::Done };
         // The error may come from the clean-up after the new claims were in force.
@@ -612,42 +616,5 @@ impl Instance {
     pub(super) fn left(&mut self, worker: usize, part: usize) {
         self.workers[worker].services.retain(|service| service.part != part);
         self.events.push_back(Event::Left(part));
-    }
-
-    /// Removed services have connections until they have left: what is claimed for these stays claimed. Called when the
-    /// plan is the new one.
-    fn keep_leaving_claims(&mut self) {
-        let former = self.reloads.change.as_ref().map(|change| change.plan.claims()).unwrap_or_default();
-        let now = self.plan.claims();
-        let is_gone = |claim: &Claim| claim.connections && !now.contains(claim);
-        self.leaving_claims.extend(former.into_iter().filter(is_gone));
-        self.leaving_claims.retain(|claim| !now.contains(claim));
-        self.leaving_claims.dedup();
-    }
-
-    /// The claims on the interface: those of the plan, and those of connections of removed services.
-    pub(super) fn claims(&self) -> Vec<Claim> {
-        self.claimable(self.plan.claims().into_iter().chain(self.leaving_claims.iter().cloned()))
-    }
-
-    /// Those of the claims that this instance can serve.
-    fn claimable(&self, claims: impl IntoIterator<Item = Claim>) -> Vec<Claim> {
-        let has_connections = self.connections.flows().is_some();
-        claims.into_iter().filter(|claim| has_connections || !claim.connections).collect()
-    }
-
-    /// Every removed service has left: nothing is claimed for them any more.
-    pub(super) fn drop_leaving_claims(&mut self) {
-        if self.leaving_claims.is_empty() || self.lifecycle.has_leaving() {
-            return;
-        }
-        self.leaving_claims.clear();
-        let claims = self.claims();
-        if let Some(attachment) = &mut self.interface.attachment
-            && !claims.is_empty()
-            && let Err(error) = attachment.claim(claims)
-        {
-            tracing::error!("what removed services had is still claimed: {error}");
-        }
     }
 }

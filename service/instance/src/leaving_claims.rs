@@ -1,0 +1,81 @@
+//! Claims of services that a reload has removed, and that have connections on the fast path yet.
+
+use twinpath_claims::Claim;
+
+use super::Instance;
+
+/// The claims that stay until the removed services have left: those of connections, in `former` or kept already, for
+/// which nothing in `now` claims the same. A claim on connections that is there now, perhaps with other sources, serves
+/// theirs as well: the kernel's program looks at known tuples first, and the programs take no two claims on one port.
+fn kept(leaving: Vec<Claim>, former: Vec<Claim>, now: &[Claim]) -> Vec<Claim> {
+    let mut kept: Vec<Claim> = Vec::new();
+    for claim in leaving.into_iter().chain(former).filter(|claim| claim.connections) {
+        let is_same = |other: &Claim| other.kind == claim.kind && other.vlan == claim.vlan;
+        if !now.iter().chain(&kept).any(is_same) {
+            kept.push(claim);
+        }
+    }
+    kept
+}
+
+impl Instance {
+    /// Removed services have connections until they have left: what is claimed for these stays claimed. Called when the
+    /// plan is the new one, with the claims of the former one.
+    pub(super) fn keep_leaving_claims(&mut self, former: Vec<Claim>) {
+        let leaving = std::mem::take(&mut self.leaving_claims);
+        self.leaving_claims = kept(leaving, former, &self.plan.claims());
+    }
+
+    /// The claims on the interface: those of the plan, and those of connections of removed services.
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        self.claims_beside_leaving(self.plan.claims())
+    }
+
+    /// The claims of a plan, and those of connections of removed services.
+    pub(super) fn claims_beside_leaving(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
+        // A reload that was refused has brought services back that were to leave.
+        claims.extend(kept(self.leaving_claims.clone(), Vec::new(), &claims));
+        let has_connections = self.connections.flows().is_some();
+        claims.retain(|claim| has_connections || !claim.connections);
+        claims
+    }
+
+    /// Every removed service has left: nothing is claimed for them any more.
+    pub(super) fn drop_leaving_claims(&mut self) {
+        if self.leaving_claims.is_empty() || self.lifecycle.has_leaving() {
+            return;
+        }
+        self.leaving_claims.clear();
+        let claims = self.claims();
+        if let Some(attachment) = &mut self.interface.attachment
+            && !claims.is_empty()
+            && let Err(error) = attachment.claim(claims)
+        {
+            tracing::error!("what removed services had is still claimed: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_wire::Protocol;
+
+    use super::*;
+
+    fn of(port: u16, sources: &[&str]) -> Claim {
+        let sources = sources.iter().map(|prefix| prefix.parse().unwrap()).collect();
+        Claim { sources, ..Claim::connections(port) }
+    }
+
+    #[test]
+    fn a_service_whose_sources_change_keeps_no_second_claim_on_its_port() {
+        let former = vec![of(7, &[]), Claim::port(Protocol::Udp, 7), of(9, &[])];
+        let now = [of(7, &["192.0.2.0/24"]), Claim::port(Protocol::Udp, 7)];
+        let leaving = kept(Vec::new(), former, &now);
+        assert_eq!(leaving, [of(9, &[])], "of connections alone, and of no port that is claimed now");
+        // The port comes and goes again, before the first connections to it have ended.
+        let again = kept(leaving.clone(), vec![of(9, &["192.0.2.0/24"])], &now);
+        assert_eq!(again, leaving);
+        assert_eq!(kept(leaving, Vec::new(), &[of(9, &["192.0.2.0/24"])]), []);
+    }
+}
