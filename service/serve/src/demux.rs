@@ -553,6 +553,12 @@ impl Engine for Demux {
 
     fn command(&mut self, now: Instant, command: DemuxCommand, io: &mut Io<'_, ServeEvent>) {
         match command {
+            DemuxCommand::Each(ServeCommand::Abort) => {
+                // Those that wait would have no port soon.
+                self.take_syns(now, io);
+                self.each(io, |engine, io| engine.command(now, ServeCommand::Abort, io));
+                self.settle_claims(now);
+            }
             DemuxCommand::Each(command) => {
                 self.each(io, |engine, io| engine.command(now, command.clone(), io));
                 if matches!(command, ServeCommand::Drain { .. }) {

@@ -138,6 +138,9 @@ pub enum ServeCommand {
     },
     /// The drain has taken too long: close all remaining connections.
     Cut,
+    /// The fast path ends, perhaps for ever: reset its connections, and leave their tuples to the kernel. To be sent
+    /// once the programs are detached and before the ports go, so that the resets still leave.
+    Abort,
 }
 
 /// A message of a serving engine to control.
@@ -582,6 +585,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 }
                 self.cut_fast(now, io);
             }
+            ServeCommand::Abort => self.abort_fast(now, io),
         }
     }
 }

@@ -387,6 +387,20 @@ impl Tcp {
         }
     }
 
+    /// Resets every connection, also those that wait to be accepted, and forgets half-open ones and those in TIME_WAIT.
+    /// No name of a connection is valid any more. The resets leave with the next [`Self::output`].
+    pub fn abort_all(&mut self, now: Instant) {
+        self.listeners.iter_mut().flatten().for_each(|listener| listener.ready.clear());
+        for index in 0..self.slots.len() as u32 {
+            let generation = self.slots[index as usize].generation;
+            self.abort(now, ConnectionId { index, generation });
+        }
+        for index in 0..self.half_open.entries.len() as u32 {
+            self.forget_half_open(index);
+        }
+        self.forget_time_wait();
+    }
+
     /// Opens a connection.
     ///
     /// # Errors

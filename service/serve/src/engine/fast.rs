@@ -226,6 +226,17 @@ impl<S: Service> ServeEngine<S> {
         self.serve_fast(now, NO_PORT, io);
     }
 
+    /// Resets all connections: the path to their peers is about to end. The tuples are released with the next
+    /// [`Self::settle_claims`], so that the kernel answers what its peers send after that.
+    pub(super) fn abort_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Self { fast, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        fast.server.abort_all(FastCall { now, service, counters, drops, io: &(), handlers });
+        fast.abort_all(now);
+        self.serve_fast(now, NO_PORT, io);
+    }
+
     /// The connections on the fast path, if there are some, and the parameters of a call to their server.
     pub(super) fn fast<'a>(
         &'a mut self,

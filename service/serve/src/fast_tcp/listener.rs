@@ -132,6 +132,13 @@ impl EngineListener {
         self.listeners.iter().position(waits).map(Ready::Accept)
     }
 
+    /// Resets all connections, once the server has closed its own. New ones are accepted as before.
+    pub fn abort_all(&mut self, now: Instant) {
+        self.now = now;
+        self.ready.clear();
+        self.tcp.abort_all(now);
+    }
+
     /// Forgets the handshakes that are under way, and resets what waits to be accepted.
     pub fn cut(&mut self) {
         for listener in self.listeners.drain(..) {

@@ -163,6 +163,13 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
+    /// Resets all connections, once the server has closed its own, and leaves those that have not begun to the kernel.
+    pub(crate) fn abort_all(&mut self, now: Instant) {
+        let waiting: Vec<_> = self.waiting.take_all().collect();
+        waiting.into_iter().for_each(|tuple| self.decline(now, tuple));
+        self.server.listener().abort_all(now);
+    }
+
     /// Gives up what a drain has waited for.
     pub(crate) fn cut(&mut self) {
         self.server.listener().cut();

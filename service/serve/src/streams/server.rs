@@ -255,6 +255,16 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         (self.ending, self.draining) = (Some(0), true);
     }
 
+    /// Closes all connections, as the network breaks them off; new ones are accepted as before.
+    pub fn abort_all<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) {
+        for number in 0..self.table.end() {
+            if let Some(tracked) = self.table.get(number) {
+                let held = tracked.held(&self.listener);
+                self.close(number, held, Closed::Broken, &mut call);
+            }
+        }
+    }
+
     /// Closes all remaining connections.
     pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) {
         self.ending = None;

@@ -239,6 +239,12 @@ impl Rig {
         }
     }
 
+    /// The client sends, and the worker does not turn.
+    fn client_turn(&mut self) {
+        let Self { tcp, programs, wire, pool, kernel, now, .. } = self;
+        tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
+    }
+
     fn turns(&mut self, count: usize) {
         (0..count).for_each(|_| self.turn());
     }
@@ -386,8 +392,7 @@ fn a_drain_ends_connections_by_fin_and_takes_no_new_ones() {
     assert_eq!(rig.echo(id, b"hello"), b"hello");
     // This one is half-open when the drain begins.
     let late = rig.connect(4001);
-    let Rig { tcp, programs, wire, pool, kernel, now, .. } = &mut rig;
-    tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
+    rig.client_turn();
     rig.now += Duration::from_millis(1);
     rig.worker.turn(rig.now);
     rig.tell(ServeCommand::Drain { handed_over: false });
@@ -407,6 +412,50 @@ fn a_drain_ends_connections_by_fin_and_takes_no_new_ones() {
         drained |= matches!(event, Event::Engine(ServeEvent::Drained));
     }
     assert!(drained);
+}
+
+#[test]
+fn connections_are_reset_before_the_port_goes_and_their_tuples_are_the_kernels() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let (open, closed) = (rig.connect(4000), rig.connect(4001));
+    for id in [open, closed] {
+        assert_eq!(rig.echo(id, b"hello"), b"hello");
+    }
+    // The server's side of this one is closed, and its end is not acknowledged yet.
+    rig.tcp.stream(rig.now, closed).expect("open").end();
+    // This one is half-open, and the next one's SYN was not looked at yet.
+    rig.connect(4002);
+    rig.client_turn();
+    rig.now += Duration::from_millis(1);
+    rig.worker.turn(rig.now);
+    rig.connect(4003);
+    rig.client_turn();
+    assert_eq!(rig.programs.known().tuples.len(), 4);
+    assert!(rig.commands.send(Command::Engine(DemuxCommand::Each(ServeCommand::Abort))).is_ok());
+    assert!(rig.commands.send(Command::DetachQueue(PortId { port: 0, queue: 0 })).is_ok());
+    rig.turn();
+    assert_eq!(rig.sent.iter().filter(|flags| *flags & Flags::RST != 0).count(), 2);
+    assert!(rig.tcp.stream(rig.now, open).is_none_or(|stream| !stream.may_write()), "the client knows");
+    assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
+    assert!(rig.programs.known().room > 0, "it still accepts, should there be a port again");
+}
+
+#[test]
+fn a_reset_that_finds_no_port_leaves_the_end_to_the_kernel() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    assert!(rig.commands.send(Command::DetachQueue(PortId { port: 0, queue: 0 })).is_ok());
+    rig.turn();
+    assert_eq!(rig.programs.known().tuples.len(), 1, "it may come back soon");
+    rig.tell(ServeCommand::Abort);
+    assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
+    assert!(!rig.was_reset());
+    rig.tcp.stream(rig.now, id).expect("the client knows nothing").write(b"more");
+    rig.turn();
+    assert_eq!(rig.kernel.len(), 1, "whose listener answers with a reset");
 }
 
 #[test]
