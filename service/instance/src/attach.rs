@@ -3,9 +3,10 @@
 
 use twinpath_attach::path::choose::WhyNot;
 use twinpath_attach::path::facts;
-use twinpath_attach::{learn_facts, tidy};
+use twinpath_attach::{Attachment, learn_facts, tidy};
 use twinpath_config::{Path, PathAsked};
 use twinpath_lifecycle::{Event, Outcome, Phase};
+use twinpath_serve::ServeCommand;
 
 use super::{Instance, InstanceError, needs_fast_path};
 use crate::hold::hold_frames;
@@ -72,6 +73,33 @@ impl Instance {
                 let is_last = self.plan.path != PathAsked::Auto;
                 if is_last && !is_start { self.no_path(&error) } else { self.failed(error) }
             }
+        }
+    }
+
+    /// Ends the connections of a former attachment if there is no path for them now. Returns the outcome.
+    pub(super) fn without_path(&mut self, outcome: Outcome) -> Outcome {
+        let has_none = |attachment: &Attachment| attachment.no_connections().is_some();
+        // ChoosePath is done, too, and attaches nothing yet.
+        if outcome != Outcome::Done || self.interface.attachment.as_ref().is_some_and(has_none) {
+            self.abort_connections();
+        }
+        outcome
+    }
+
+    /// Resets the connections on the fast path, while the ports are there yet, and leaves their tuples to the kernel's
+    /// listeners. A peer whose reset is lost gets one from them. Otherwise it would wait for as long as TCP does:
+    /// listeners drop what a worker has, and the worker has no port.
+    pub(super) fn abort_connections(&mut self) {
+        let services = self.workers.iter().flat_map(|worker| &worker.services);
+        let left: u64 = services.map(|service| service.serve.fast_connections.connections.get()).sum();
+        if left > 0 {
+            tracing::warn!(
+                "{left} connections on the fast path are reset: {} has none now",
+                self.interface.name
+            );
+        }
+        for worker in &mut self.workers {
+            worker.tell_services(ServeCommand::Abort);
         }
     }
 

@@ -70,8 +70,14 @@ impl Instance {
                 self.watch_first();
             }
             Action::WatchSockets => self.watch_sockets(),
-            Action::ChoosePath => return Some(self.choose_anew()),
-            Action::Attach => return Some(self.attach_to_path().await),
+            Action::ChoosePath => {
+                let outcome = self.choose_anew();
+                return Some(self.without_path(outcome));
+            }
+            Action::Attach => {
+                let outcome = self.attach_to_path().await;
+                return Some(self.without_path(outcome));
+            }
             Action::Detach(why) => self.detach_because(why),
             Action::ReleaseFrames => self.interface.frame_claims.clear(),
             Action::StandIn(serves) => {
@@ -138,7 +144,7 @@ impl Instance {
             return;
         }
         if let Some(ifindex) = self.interface.ifindex {
-            self.detach(ifindex);
+            self.detach(ifindex, !why.is_brief());
         }
         if why == Detached::TakenOver {
             self.interface.choice.path = Path::Kernel;

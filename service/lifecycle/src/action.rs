@@ -21,6 +21,15 @@ pub enum Detached {
     Ending,
 }
 
+impl Detached {
+    /// Whether the instance attaches again as soon as its queues are back. Connections on the fast path can wait for
+    /// that; for anything else they cannot.
+    #[must_use]
+    pub const fn is_brief(self) -> bool {
+        matches!(self, Self::QueuesChanged | Self::OtherPrograms)
+    }
+}
+
 /// Why another instance does not get the sockets, or why nothing is reloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -104,6 +104,19 @@ fn what_removed_services_claim_comes_off_before_they_leave() {
 }
 
 #[test]
+fn connections_wait_only_for_an_attachment_that_follows_at_once() {
+    let brief = [Detached::QueuesChanged, Detached::OtherPrograms];
+    let long = [
+        Detached::InterfaceGone,
+        Detached::TakenOver,
+        Detached::Withheld,
+        Detached::NothingClaimed,
+        Detached::Ending,
+    ];
+    assert!(brief.iter().all(|why| why.is_brief()) && !long.iter().any(|why| why.is_brief()));
+}
+
+#[test]
 fn claims_that_come_while_the_former_queues_are_out_are_attached_later() {
     let mut machine = serving(Origin::Fresh);
     let reload = |machine: &mut Lifecycle, outcomes: &[Outcome]| {
