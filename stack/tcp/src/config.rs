@@ -110,6 +110,9 @@ pub struct Config {
     pub segments_at_once: u32,
     /// The largest payload of one segment that leaves as a whole, to be cut below; 0: nothing is cut.
     pub super_segment: u32,
+    /// Whether time-outs of long segments shorten them: the path may lose what is too long without a word, or its word
+    /// may not reach this engine (RFC 4821 section 7.7, RFC 2923 section 2.1; Linux's `tcp_mtu_probing`).
+    pub black_hole_detection: bool,
     /// The largest window that may be offered in a scaled form; the shift follows from `receive_max`.
     pub scale: Option<u8>,
     /// How many small acknowledgements of data out of order may wait for each other; 0: none.
@@ -159,6 +162,7 @@ impl Default for Config {
             challenge_syns: true,
             segments_at_once: 2,
             super_segment: 65_160,
+            black_hole_detection: false,
             scale: None,
             compressed_acks: 0,
         }

@@ -61,6 +61,8 @@ pub struct Counters {
     pub icmp_in: u64,
     /// See above.
     pub icmp_refused: u64,
+    /// Paths that were taken for one that loses long segments without a word.
+    pub black_holes: u64,
     /// Zero window probes sent.
     pub window_probes: u64,
     /// Keepalive probes sent.

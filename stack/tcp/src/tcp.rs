@@ -51,6 +51,10 @@ pub enum Verdict {
     /// A SYN that is not taken, as a backlog or table is full, or a segment of no connection, if
     /// [`Unknown::LeaveToKernel`]: the kernel answers it.
     LeftToKernel,
+    /// Its tuple stood for something here, and is the kernel's from now on: a SYN has come after TIME_WAIT, and is not
+    /// taken; or, with [`Unknown::LeaveToKernel`], the segment acknowledges another answer to its SYN than ours, as the
+    /// kernel may have sent one. [`Tcp::next_gone`] does not tell it.
+    Declined,
 }
 
 /// What to do with segments of no connection.
@@ -268,6 +272,49 @@ impl Tcp {
         if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
             connection.path_carries(mtu, &self.shared);
             self.touch(index);
+        }
+    }
+
+    /// Whether the tuple stands for nothing any more and [`Self::next_gone`] has not told it yet. It will not: what stood
+    /// for it is still claimed, and may begin again.
+    pub fn take_back(&mut self, tuple: &Tuple) -> bool {
+        if self.table.contains_key(tuple) {
+            return false;
+        }
+        let Some(gone) = &mut self.gone else { return false };
+        let before = gone.len();
+        gone.retain(|other| other != tuple);
+        gone.len() < before
+    }
+
+    /// Ends a record of TIME_WAIT if this SYN may begin a new connection (RFC 6191): another engine has the port now.
+    /// Returns whether it did.
+    pub fn give_way(&mut self, tuple: &Tuple, segment: &Segment<'_>) -> bool {
+        let Some(Entry::TimeWait(index)) = self.table.get(tuple).copied() else { return false };
+        let Some((_, record)) = self.time_wait.get(index) else { return false };
+        let replaces = record.segment(segment, self.shared.config.challenge_syns) == InTimeWait::Replace;
+        if replaces {
+            self.end_time_wait(index);
+        }
+        replaces
+    }
+
+    /// Resets the connection of a tuple; its program is told that it has ended. Its name stays valid until it is closed.
+    pub fn give_up(&mut self, tuple: &Tuple) {
+        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
+            connection.give_up(&mut self.shared);
+            self.touch(index);
+        }
+    }
+
+    /// Resets all connections, those too that their programs have closed. Their names stay valid until they are closed.
+    pub fn give_up_all(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
+                connection.give_up(&mut self.shared);
+                self.touch(index);
+            }
         }
     }
 
@@ -821,13 +868,14 @@ impl Tcp {
             }
             InTimeWait::Replace => {
                 let above = record.snd_nxt + 65_537;
-                let Some(listener) = self.listener_of(tuple) else { return Verdict::LeftToKernel };
+                // The peer has begun anew: nothing of its former connection is on its way any more, whoever answers.
+                self.replace_time_wait(index);
+                let Some(listener) = self.listener_of(tuple) else { return Verdict::Declined };
                 let full = self.is_backlog_full(listener);
                 if full || segment.options.is_authenticated {
                     self.shared.counters.overflows += u64::from(full);
-                    return Verdict::LeftToKernel;
+                    return Verdict::Declined;
                 }
-                self.replace_time_wait(index);
                 self.shared.counters.time_wait_reused += 1;
                 self.half_open(now, listener, tuple, segment, Some(above), sink);
             }
@@ -1001,6 +1049,12 @@ impl Tcp {
         }
         if segment.ack != record.iss + 1 {
             self.shared.counters.ack_out_of_range += 1;
+            if self.unknown == Unknown::LeaveToKernel {
+                // The kernel may have answered an earlier SYN by a cookie. If it has not, it resets the peer.
+                self.shared.counters.failed_opens += 1;
+                self.replace_half_open(index);
+                return Verdict::Declined;
+            }
             if record::reset(&tuple, segment, sink) {
                 self.shared.counters.resets_out += 1;
             }

@@ -310,6 +310,17 @@ impl Connection {
         self.drop_buffers(shared);
     }
 
+    /// Ends it by a reset, which its program is told of.
+    pub(crate) fn give_up(&mut self, shared: &mut Shared) {
+        if self.state == State::Closed {
+            return;
+        }
+        if self.state != State::SynSent {
+            self.set(flag::SEND_RESET);
+        }
+        self.end(self.soft_error.unwrap_or(Ended::Unreachable), shared);
+    }
+
     /// Copies into the flags what each segment asks for.
     pub(super) fn copy_options(&mut self) {
         let waits = self.is(flag::CORKED) && self.marks.more;

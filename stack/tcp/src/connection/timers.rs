@@ -6,6 +6,16 @@ use super::{Connection, Ended, Network, Shared, State, Timer, flag};
 use crate::clock::after;
 use crate::config::Config;
 
+/// Time-outs in a row before which a path is trusted: Linux's `tcp_retries1`, and twice as many before the second step.
+const TRUSTED: [u8; 2] = [2, 5];
+
+/// The payload that a path is taken to carry then: that of RFC 4821 section 7.2, and that of the packet that every host
+/// takes (RFC 1122 section 3.3.3).
+const CARRIED: [u16; 2] = [1024, 512];
+
+/// Every path of IPv6 carries packets of so many bytes (RFC 8200 section 5).
+const LEAST_V6: u16 = 1280;
+
 /// No silent peer is given up earlier, unless the program wants it (R2 of RFC 9293 section 3.8.3).
 const SILENCE_MIN: Duration = Duration::from_secs(100);
 
@@ -107,6 +117,9 @@ impl Connection {
             return;
         }
         shared.counters.timeouts += 1;
+        if shared.config.black_hole_detection {
+            self.suspect_path(shared);
+        }
         self.begin_loss(now, shared);
         // A peer that answers and keeps its window closed is not given up (RFC 9293 section 3.8.6.1), unless nobody
         // holds the connection.
@@ -117,6 +130,21 @@ impl Connection {
         self.timer = Timer::Retransmit;
         self.timer_at = self.before_giving_up(after(now, self.backed_off_us(shared)), shared);
         self.clear(flag::REARM);
+    }
+
+    /// Shortens segments if the first in flight was long and has been lost several times in a row: shorter ones may
+    /// arrive. The connection keeps the shorter size.
+    fn suspect_path(&mut self, shared: &mut Shared) {
+        let Some(step) = TRUSTED.iter().position(|count| *count == self.retries) else { return };
+        let Some(first) = self.flight.first() else { return };
+        let payload = u32::from(first.unit).min(first.end - first.start);
+        let headers = self.tuple.headers();
+        let least = if self.tuple.is_ipv4() { 0 } else { LEAST_V6 };
+        let mtu = (CARRIED[step] + headers).max(least);
+        if self.snd_wnd > 0 && payload > u32::from(mtu - headers) {
+            shared.counters.black_holes += 1;
+            self.path_carries(mtu, shared);
+        }
     }
 
     /// Whether a peer that has closed its window before what is in flight has been silent for too long: one answer may

@@ -158,7 +158,11 @@ fn every_tuple_that_is_gone_is_told_once() {
                     let view = tcp::Segment::parse(&bytes).expect("a segment");
                     let tuple = tuples[usize::from(view.source_port() - 4000)];
                     if random.u8(..10) > 0 {
-                        told.segment(now, &tuple, &Segment::new(&view, false, 0), &mut Later, &mut to_peers);
+                        let segment = Segment::new(&view, false, 0);
+                        let verdict = told.segment(now, &tuple, &segment, &mut Later, &mut to_peers);
+                        if verdict == Verdict::Declined {
+                            follower.0.remove(&tuple.remote_port());
+                        }
                     }
                     follower.look(&mut told, &tuples, seed);
                 }

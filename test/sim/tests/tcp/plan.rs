@@ -52,6 +52,7 @@ pub(crate) fn config(random: &mut fastrand::Rng, tiny: bool) -> Config {
         receive_initial: receive_max.min(scaled(random, 200, 64 << 10) as u32),
         send_max: if tiny { scaled(random, 1, 10_000) } else { scaled(random, 1_000, 4 << 20) } as u32,
         super_segment: if chance(random, 0.5) { 65_160 } else { 0 },
+        black_hole_detection: chance(random, 0.5),
         syn_retries: 20,
         syn_ack_retries: 20,
         retries: 30,
@@ -93,10 +94,12 @@ fn link(random: &mut fastrand::Rng, mood: Mood) -> Link {
     link
 }
 
-fn narrow(random: &mut fastrand::Rng, rough: bool, least: u16) -> Narrow {
+/// `endures`: the engine gets along with a path that never says so.
+fn narrow(random: &mut fastrand::Rng, endures: bool, least: u16) -> Narrow {
     let from = Instant::from_nanos(random.u64(1_000_000_000..1_500_000_000));
     let says_so = random.bool();
-    let until = if says_so || rough { Instant::NEVER } else { from + Duration::from_secs(random.u64(1..20)) };
+    let until =
+        if says_so || endures { Instant::NEVER } else { from + Duration::from_secs(random.u64(1..20)) };
     Narrow { from, until, mtu: random.u16(least..1400), says_so }
 }
 
@@ -219,7 +222,8 @@ pub(crate) fn plan(seed: u64) -> Simulation {
         // Every path carries so much (RFC 8200 section 5, RFC 791).
         let least = if flows.iter().any(|flow| flow.ends[0].is_ipv6()) { 1280 } else { 576 };
         let way = random.usize(..2);
-        links[way].narrow = Some(narrow(&mut random, mood.rough, least));
+        let endures = mood.rough || hosts[1 - way].tcp.config().black_hole_detection;
+        links[way].narrow = Some(narrow(&mut random, endures, least));
     }
     let backlog = if chance(&mut random, 0.3) { 1 } else { 16 };
     let mut listeners = [None, None];

@@ -307,7 +307,8 @@ impl Simulation {
             tcp.segment(clock, &packet.tuple, &segment, &mut programs, out)
         });
         let opens = view.flags().opens();
-        assert!(verdict != Verdict::LeftToKernel || opens, "only a SYN is left to the kernel: {view:?}");
+        let is_left = matches!(verdict, Verdict::LeftToKernel | Verdict::Declined);
+        assert!(!is_left || opens, "only a SYN is left to the kernel: {view:?}");
         self.check_pipe(to, &before);
         self.answer_events(to);
         self.flush(to);

@@ -634,3 +634,52 @@ fn a_program_that_waits_for_no_fin_leaves_at_once() {
     rig.close();
     assert_eq!(rig.tcp.count(), (0, 0, 0));
 }
+
+/// A peer that takes segments of 1460 bytes.
+const WHOLE: [u8; 8] = [2, 4, 5, 180, 1, 1, 4, 2];
+
+#[test]
+fn a_path_that_loses_long_segments_without_a_word_gets_shorter_ones() {
+    let config = Config { black_hole_detection: true, retries: 8, rto_max: S, ..without_probe() };
+    let mut rig = Rig::open(config.clone(), Options::default(), 0, &WHOLE);
+    rig.write(2920);
+    for wait in [RTO, 2 * RTO] {
+        assert_eq!(rig.fires(wait), [(1, 1460)]);
+    }
+    assert_eq!(rig.fires(4 * RTO), [(1, 1024)]);
+    assert_eq!((rig.info().mtu, rig.info().mss, rig.info().cwnd), (1064, 1024, 1));
+    for _ in 0..2 {
+        assert_eq!(rig.fires(S), [(1, 1024)]);
+    }
+    assert_eq!(rig.fires(S), [(1, 512)]);
+    assert_eq!((rig.info().mtu, rig.info().mss, rig.counters().black_holes), (552, 512, 2));
+    // What arrives shows that the path works, and the size stays.
+    let said = rig.say(1, 513, 60_000, &[]);
+    assert!(!said.is_empty() && said.iter().all(|it| it.len <= 512), "{said:?}");
+    let mut acknowledged = 513;
+    while acknowledged < 2921 {
+        acknowledged = (acknowledged + 512).min(2921);
+        rig.say(1, acknowledged, 60_000, &[]);
+    }
+    assert_eq!((rig.info().unacked, rig.info().lost), (0, 0));
+    assert!(rig.write(1460).iter().all(|it| it.len <= 512));
+
+    // Linux's default: the path is asked nothing.
+    let mut rig = Rig::open(Config { black_hole_detection: false, ..config }, Options::default(), 0, &WHOLE);
+    rig.write(2920);
+    for wait in [RTO, 2 * RTO, 4 * RTO, S, S, S, S] {
+        assert_eq!(rig.fires(wait), [(1, 1460)]);
+    }
+    assert_eq!(rig.counters().black_holes, 0);
+}
+
+#[test]
+fn short_segments_that_are_lost_say_nothing_about_the_path() {
+    let config = Config { black_hole_detection: true, rto_max: S, ..without_probe() };
+    let mut rig = Rig::open(config, Options::default(), 0, &WHOLE);
+    rig.write(1000);
+    for wait in [RTO, 2 * RTO, 4 * RTO, S, S] {
+        assert_eq!(rig.fires(wait), [(1, 1000)]);
+    }
+    assert_eq!((rig.info().mtu, rig.counters().black_holes), (1500, 0));
+}

@@ -3,6 +3,7 @@
 mod answering;
 mod ending;
 mod hostile;
+mod kernel;
 mod opening;
 mod receiving;
 mod sending;
