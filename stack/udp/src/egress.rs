@@ -218,14 +218,26 @@ impl EgressTable {
     /// Finds the egress of a reply to `peer`.
     #[inline]
     pub fn lookup(&mut self, peer: IpAddr, now: Instant) -> Lookup {
+        self.find(peer, now, true)
+    }
+
+    /// The same for what leaves to a source that may be forged, however often: that is no use of the answer.
+    pub fn lookup_unproven(&mut self, peer: IpAddr, now: Instant) -> Lookup {
+        self.find(peer, now, false)
+    }
+
+    #[inline(always)]
+    fn find(&mut self, peer: IpAddr, now: Instant, is_use: bool) -> Lookup {
         let Some(known) = self.known.get_mut(&peer) else { return self.lookup_unknown(peer, now) };
-        known.used_at = now;
+        if is_use {
+            known.used_at = now;
+        }
         let resolving = matches!(known.answer, Err(KernelReason::UnresolvedPeer { .. }));
         if resolving && self.unresolved.refuses(peer, now) {
             return Lookup { answer: known.answer, ask: false, refused: true };
         }
         let mut ask = now >= known.ask_at;
-        if known.uses < PROVEN_USES {
+        if is_use && known.uses < PROVEN_USES {
             known.uses += 1;
             // Control learns which peers are active: it drops their entries last.
             ask |= known.uses == PROVEN_USES && known.answer.is_ok();
@@ -260,6 +272,17 @@ impl EgressTable {
             self.overflows += 1;
         }
         Lookup { answer, ask, refused: false }
+    }
+
+    /// Whether control was asked about a peer and has not answered yet.
+    pub fn is_pending(&mut self, peer: IpAddr) -> bool {
+        self.pending.get_mut(&peer).is_some()
+    }
+
+    /// About how many peers that have not sent before control may be asked now.
+    #[must_use]
+    pub fn questions_left(&self, now: Instant) -> u32 {
+        self.questions.left(now)
     }
 
     /// To be called if the question could not be posted because the mailbox was full: the next lookup asks again.

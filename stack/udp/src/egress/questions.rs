@@ -52,6 +52,16 @@ impl Rate {
         self.full_at.since(now) + self.interval <= self.burst
     }
 
+    /// How many are allowed at once.
+    fn left(&self, now: Instant) -> u32 {
+        let used = self.full_at.since(now);
+        if used > self.burst {
+            // The clock went back.
+            return (self.burst.as_nanos() / self.interval.as_nanos()) as u32;
+        }
+        ((self.burst - used).as_nanos() / self.interval.as_nanos()) as u32
+    }
+
     fn count(&mut self, now: Instant) {
         self.full_at = self.full_at.max(now) + self.interval;
     }
@@ -86,6 +96,11 @@ impl Questions {
         let seen = &mut self.seen[hash as usize % SEEN_PLACES];
         let again = std::mem::replace(seen, tag) == tag;
         self.all.allows(now) && (again || self.first.allows(now))
+    }
+
+    /// About how many peers that have not sent before control may be asked now.
+    pub(super) fn left(&self, now: Instant) -> u32 {
+        self.all.left(now).min(self.first.left(now))
     }
 
     /// Control is asked about a new peer. Each question counts at both rates, at the lower one only if that has

@@ -363,3 +363,31 @@ fn an_answer_and_a_question_do_not_void_each_other() {
     assert!(!learn(1).voids(&learn(2)) && !ask(2).voids(&ask(1)));
     assert!(Update::Clear.voids(&ask(1)) && !ask(1).voids(&Update::Clear));
 }
+
+#[test]
+fn what_leaves_to_a_source_that_may_be_forged_does_not_keep_its_entry() {
+    let mut table = EgressTable::new(1);
+    assert!(table.lookup_unproven(peer(1), at(0)).ask);
+    assert!(table.is_pending(peer(1)) && !table.is_pending(peer(2)));
+    for number in 0..PEERS_MAX as u32 {
+        table.update(Update::Learn { peer: peer(number), answer: Ok(WAY) }, at(0));
+    }
+    for number in 0..PEERS_MAX as u32 {
+        (0..2 * PROVEN_USES).for_each(|_| _ = table.lookup_unproven(peer(number), at(0)));
+    }
+    assert!(table.lookup(peer(5_000), at(2)).ask);
+    table.update(Update::Learn { peer: peer(5_000), answer: Ok(WAY) }, at(2));
+    assert_eq!(table.lookup(peer(5_000), at(2)).answer, Ok(WAY));
+}
+
+#[test]
+fn it_says_how_many_questions_about_new_peers_are_left() {
+    let mut table = EgressTable::new(1);
+    assert_eq!(table.questions_left(at(10)), FIRST_QUESTIONS_BURST);
+    for number in 0..FIRST_QUESTIONS_BURST {
+        assert!(table.lookup(peer(number), at(10)).ask);
+        assert_eq!(table.questions_left(at(10)), FIRST_QUESTIONS_BURST - number - 1);
+    }
+    assert!(!table.lookup(peer(FIRST_QUESTIONS_BURST), at(10)).ask);
+    assert_eq!(u64::from(table.questions_left(at(11))), FIRST_QUESTIONS_PER_S);
+}

@@ -106,8 +106,10 @@ fn every_contradiction_is_counted_under_its_reason() {
         (Reason::Truncated, "eth_truncated ip_truncated udp_truncated tcp_truncated vxlan_truncated"),
         (Reason::IpHeader, "ip_version ip_header_length ip_length"),
         (Reason::IpChecksum, "ip_header_checksum"),
-        (Reason::UdpLength, "udp_length tcp_header_length"),
-        (Reason::UdpChecksum, "udp_checksum udp_checksum_zero tcp_checksum"),
+        (Reason::UdpLength, "udp_length"),
+        (Reason::TcpHeader, "tcp_header_length"),
+        (Reason::UdpChecksum, "udp_checksum udp_checksum_zero"),
+        (Reason::TcpChecksum, "tcp_checksum"),
         (Reason::NotClaimed, "eth_tag ethertype ip_fragment ipv6_extension ip_protocol"),
         (Reason::VxlanFlags, "vxlan_flags"),
     ] {
