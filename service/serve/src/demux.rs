@@ -13,6 +13,7 @@ use twinpath_frame::Burst;
 use twinpath_inspect::{Drops, Reason};
 use twinpath_port::PortId;
 use twinpath_service::Service;
+use twinpath_tcp::Tuple;
 use twinpath_time::Instant;
 use twinpath_udp::served::Served;
 use twinpath_wire::{EtherType, Protocol, eth, tcp_frame};
@@ -21,7 +22,7 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 use twinpath_inspect::ServeCounters;
 
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
-use crate::fast_tcp::TcpClaims;
+use crate::fast_tcp::{Declined, TcpClaims};
 use crate::limits::ServiceLimits;
 
 /// Maximum number of parts, and so of services, of a worker.
@@ -248,6 +249,8 @@ pub struct Demux {
     burst: Burst,
     /// The connections of this worker as the kernel's programs know them; `None`: there are none on the fast path.
     claims: Option<Box<dyn TcpClaims>>,
+    /// Connections that no service could make anything of.
+    declined: Declined,
 }
 
 impl Demux {
@@ -262,6 +265,7 @@ impl Demux {
             leaving: 0,
             burst: Burst::new(),
             claims: None,
+            declined: Declined::default(),
         }
     }
 
@@ -423,8 +427,9 @@ impl Demux {
                 refused.extend(ends_of(frame));
             }
         });
+        // The kernel may know better: released, they would be taken again.
         for (local, remote) in refused {
-            claims.release(local, remote);
+            self.declined.add(now, Tuple::new(local, remote));
         }
         self.claims = Some(claims);
         // Answers have made room, and so have refusals.
@@ -435,8 +440,9 @@ impl Demux {
     /// Tells the kernel's programs which tuples are the kernel's again, and how many SYNs they may take: as many as the
     /// service with the least room has room for.
     fn settle_claims(&mut self, now: Instant) {
-        let Self { parts, used, claims, .. } = self;
+        let Self { parts, used, claims, declined, .. } = self;
         let Some(claims) = claims.as_deref_mut() else { return };
+        declined.settle(now, claims);
         let mut room = None;
         for part in used.iter() {
             let Some(ServicePart { engine, leaving, .. }) = &mut parts[usize::from(*part)] else { continue };
@@ -445,7 +451,7 @@ impl Demux {
             let own = engine.syn_room().filter(|_| !*leaving);
             room = room.into_iter().chain(own).min();
         }
-        let (room, present) = (room.unwrap_or(0), claims.room());
+        let (room, present) = (room.unwrap_or(0).min(declined.room()), claims.room());
         // The programs count it down: it is raised once half is used up.
         if room < present || present < room.div_ceil(2) {
             claims.set_room(room);
@@ -536,7 +542,8 @@ impl Engine for Demux {
     }
 
     fn next_deadline(&self) -> Instant {
-        self.engines().map(|engine| engine.next_deadline()).min().unwrap_or(Instant::NEVER)
+        let engines = self.engines().map(|engine| engine.next_deadline()).min().unwrap_or(Instant::NEVER);
+        engines.min(self.declined.deadline())
     }
 
     fn spins(&self) -> bool {

@@ -17,7 +17,7 @@ use twinpath_wire::{ChecksumTrust, EtherType, Protocol, eth, tcp_frame};
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
-use crate::fast_tcp::{Beside, FastCall, FastTcp, Hops, Out, TcpClaims};
+use crate::fast_tcp::{Beside, EngineListener, FastCall, FastTcp, Hops, Out, TcpClaims, is_to_come};
 use crate::kernel_tcp::TcpServer;
 
 /// Maximum number of timers of each kind that are served in one turn.
@@ -28,6 +28,33 @@ const ROUNDS: usize = 8;
 
 /// No port: none is preferred.
 const NO_PORT: PortId = PortId { port: u16::MAX, queue: u16::MAX };
+
+/// What a segment was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// One of a connection.
+    Segment,
+    /// A SYN whose tuple is still claimed, as the connection before has ended only now: it is to be taken like one that
+    /// the programs hand over.
+    Syn,
+}
+
+/// What becomes of a SYN that came as a segment, unless the engine takes it: its tuple is, or was, claimed.
+fn reopens(
+    listener: &mut EngineListener,
+    tuple: &Tuple,
+    segment: &Segment<'_>,
+) -> Option<Result<Taken, Reason>> {
+    // The port may have another service by now. The tuple is released, and the SYN sent again.
+    if !listener.is_listening() && listener.tcp_mut().give_way(tuple, segment) {
+        return Some(Err(Reason::NoConnection));
+    }
+    if listener.tcp().has(tuple) {
+        return None;
+    }
+    // If the tuple was released since, the SYN is sent again, and claims it.
+    Some(if listener.tcp_mut().take_back(tuple) { Ok(Taken::Syn) } else { Err(Reason::NoConnection) })
+}
 
 impl<S: Service> ServeEngine<S> {
     /// Handles a frame that is no datagram served here: a segment of a claimed connection is taken, and anything else is
@@ -43,8 +70,12 @@ impl<S: Service> ServeEngine<S> {
     ) -> bool {
         let is_segment = self.fast.is_some() && is_tcp(frame.bytes());
         let taken = if is_segment { self.take_segment(now, port, partial, &frame, io) } else { Err(reason) };
-        if let Err(reason) = taken {
-            io.drops().add(reason, 1);
+        match taken {
+            Ok(Taken::Segment) => {}
+            Ok(Taken::Syn) => {
+                self.take_syn(now, frame.bytes(), io);
+            }
+            Err(reason) => io.drops().add(reason, 1),
         }
         io.release(frame);
         taken.is_ok()
@@ -59,7 +90,7 @@ impl<S: Service> ServeEngine<S> {
         partial: bool,
         frame: &Frame,
         io: &mut Io<'_, ServeEvent>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Taken, Reason> {
         let Self { fast, egress, counters, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return Err(Reason::NotClaimed) };
         let counters = &counters.fast_tcp;
@@ -69,17 +100,22 @@ impl<S: Service> ServeEngine<S> {
         let found = tcp_frame::parse(bytes, udp::trust(frame, partial)).map_err(udp::reason)?;
         let tuple = Tuple::new(found.destination, found.source);
         let listener = server.listener();
-        // A new connection begins with a SYN that the programs hand over: only then is its tuple claimed. One that comes
-        // here was sent for a connection that has just ended, and is sent again.
-        if found.segment.flags().opens() && !listener.tcp().has(&tuple) {
-            return Err(Reason::NoConnection);
-        }
         let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
         let segment = Segment::new(&found.segment, found.congestion, unit);
+        if found.segment.flags().opens()
+            && let Some(outcome) = reopens(listener, &tuple, &segment)
+        {
+            return outcome;
+        }
         let mut sink = out(now, port, egress, beside, counters, io);
         match listener.segment(now, &tuple, &segment, &mut sink) {
-            Verdict::Taken(_) | Verdict::Answered => Ok(()),
+            Verdict::Taken(_) | Verdict::Answered => Ok(Taken::Segment),
             Verdict::LeftToKernel => Err(Reason::NoConnection),
+            Verdict::Declined => {
+                fast.decline(now, tuple);
+                counters.declined.add(1);
+                Ok(Taken::Segment)
+            }
         }
     }
 
@@ -104,6 +140,10 @@ impl<S: Service> ServeEngine<S> {
             for (tuple, mtu) in beside.too_long.drain(..) {
                 had_events = true;
                 listener.tcp_mut().path_carries(&tuple, mtu);
+            }
+            while let Some(tuple) = beside.stranded.next_over(now) {
+                had_events = true;
+                listener.tcp_mut().give_up(&tuple);
             }
             if !had_events {
                 fast.is_unfinished = false;
@@ -165,13 +205,14 @@ impl<S: Service> ServeEngine<S> {
             Ok(()) => {
                 let (local, peer) = (tuple.local().ip(), tuple.remote().ip());
                 let mut hops = Hops { now, egress, former: &beside.former, port, io, ask };
-                match hops.find(local, peer) {
+                match hops.find(local, peer, false) {
                     Ok((port, _)) => {
                         let segment = Segment::new(&found.segment, found.congestion, 0);
                         let mut sink = out(now, port, egress, beside, &counters.fast_tcp, io);
                         let verdict = server.listener().segment(now, &tuple, &segment, &mut sink);
-                        verdict != Verdict::LeftToKernel
+                        !matches!(verdict, Verdict::LeftToKernel | Verdict::Declined)
                     }
+                    Err(KernelReason::Unknown) if !egress.is_pending(peer) => false,
                     Err(reason) => is_to_come(reason) && waiting.add(tuple, frame, now),
                 }
             }
@@ -187,7 +228,7 @@ impl<S: Service> ServeEngine<S> {
     /// Control has answered a question about a peer.
     pub(super) fn hop_learnt(&mut self, now: Instant, update: &Update, io: &mut Io<'_, ServeEvent>) {
         let Some(fast) = &mut self.fast else { return };
-        fast.beside.former.update(update, now);
+        fast.follow(update);
         if let Update::Learn { peer, .. } = update {
             self.retry_syns(now, *peer, io);
         }
@@ -276,8 +317,9 @@ impl<S: Service> ServeEngine<S> {
 
     /// Tells the programs which tuples are the kernel's again.
     pub(crate) fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
-        if let Some(fast) = &mut self.fast {
-            fast.settle(now, claims);
+        let Self { fast, egress, .. } = self;
+        if let Some(fast) = fast {
+            fast.settle(now, egress.questions_left(now), claims);
         }
     }
 
@@ -315,13 +357,8 @@ const fn out<'a, 'io>(
     counters: &'a FastTcpCounters,
     io: &'a mut Io<'io, ServeEvent>,
 ) -> Out<'a, 'io, ServeEvent> {
-    let Beside { former, too_long } = beside;
-    Out::new(Hops { now, egress, former, port, io, ask }, too_long, counters)
-}
-
-/// Whether control may soon answer otherwise.
-const fn is_to_come(reason: KernelReason) -> bool {
-    matches!(reason, KernelReason::Unknown) || reason.is_unresolved()
+    let Beside { former, too_long, stranded } = beside;
+    Out::new(Hops { now, egress, former, port, io, ask }, (too_long, stranded), counters)
 }
 
 /// The bytes of a packet that came in several frames.

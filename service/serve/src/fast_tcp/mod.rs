@@ -3,34 +3,35 @@
 //! ([`TcpClaims`]).
 
 mod claims;
+mod declined;
 mod listener;
 mod out;
+mod stranded;
 mod syns;
 
 pub use claims::TcpClaims;
 pub use listener::{EngineListener, EngineStream};
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
+use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use twinpath_tcp::{Config, Tuple};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
+use twinpath_udp::egress::Update;
 use twinpath_udp::served::Served;
 
 use crate::TcpTotals;
 use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
-pub(crate) use out::{Beside, FormerHops, Hops, Out};
+pub(crate) use declined::Declined;
+pub(crate) use out::{Beside, Hops, Out, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
 /// The bit by which the numbers of its connections differ from those of the kernel's.
 pub(crate) const MARK: u32 = 1 << 31;
-
-/// How long the kernel's programs leave a declined tuple to the kernel. By then the kernel has a connection of its own,
-/// or its peer has given up for this time.
-const DECLINED_FOR: Duration = Duration::from_secs(10);
 
 /// The longest IP packet that a frame of the pool holds.
 pub(crate) const MTU_MAX: u32 =
@@ -64,10 +65,9 @@ pub(crate) struct FastTcp<C> {
     pub(crate) server: StreamServer<EngineListener, C>,
     pub(crate) beside: Beside,
     pub(crate) waiting: WaitingSyns,
-    /// Tuples that were declined, and until when.
-    declined: VecDeque<(Instant, Tuple)>,
-    /// Those of which the programs were not told yet.
-    declined_now: usize,
+    declined: Declined,
+    /// About how many new peers control may be asked.
+    questions: u32,
     /// The bytes of a packet that came in several frames.
     pub(crate) whole: Vec<u8>,
     /// Events or segments are left for the next turn.
@@ -85,16 +85,18 @@ impl<C: Send> FastTcp<C> {
             connections: most,
             // Segments leave in frames of the pool.
             super_segment: 0,
+            // No ICMP error comes here.
+            black_hole_detection: true,
             memory: limits.queued_bytes.max(4 * u64::from(limits.connection_bytes)),
             ..Config::default()
         };
         let listener = EngineListener::new(config, locals, secret);
         Self {
             server: StreamServer::new(listener, served, totals, most).with_mark(MARK),
-            beside: Beside { former: FormerHops::new(), too_long: Vec::new() },
+            beside: Beside::new(),
             waiting: WaitingSyns::default(),
-            declined: VecDeque::new(),
-            declined_now: 0,
+            declined: Declined::default(),
+            questions: 0,
             whole: Vec::new(),
             is_unfinished: false,
             is_cut: false,
@@ -116,33 +118,39 @@ impl<C: Send> FastTcp<C> {
         if self.is_unfinished {
             return Instant::ZERO;
         }
-        let declined = self.declined.front().map_or(Instant::NEVER, |(until, _)| *until);
+        let kept = self.declined.deadline().min(self.beside.stranded.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
-        own.min(self.waiting.deadline()).min(declined)
+        own.min(self.waiting.deadline()).min(kept)
     }
 
     /// Leaves a connection that has not begun to the kernel.
     pub(crate) fn decline(&mut self, now: Instant, tuple: Tuple) {
-        self.declined.push_back((now + DECLINED_FOR, tuple));
-        self.declined_now += 1;
+        self.declined.add(now, tuple);
     }
 
-    /// How many more SYNs the programs may take, if `others` connections of the same worker count, too.
+    /// Control has answered: the former next hops follow.
+    pub(crate) fn follow(&mut self, update: &Update) {
+        if self.beside.former.is_full() {
+            let mut peers: HashSet<_, RandomState> = self.waiting.peers().collect();
+            self.server.listener_ref().tcp().for_each(|tuple, _| _ = peers.insert(tuple.remote().ip()));
+            self.beside.former.keep(|peer| peers.contains(peer));
+        }
+        self.beside.former.update(update);
+    }
+
+    /// How many more SYNs the programs may take, if `others` connections of the same worker count, too. None that would
+    /// have to be declined at once, as its peer would lose a second: those of new peers need a question to control.
     pub(crate) fn room(&self, others: u32) -> u32 {
         let most = self.server.most().saturating_sub(others);
-        self.server.listener_ref().room(most).min(self.waiting.room())
+        let room = self.server.listener_ref().room(most).min(self.waiting.room());
+        room.min(self.declined.room()).min(self.questions)
     }
 
     /// Tells the programs which tuples are the kernel's again.
-    pub(crate) fn settle(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
-        for (_, tuple) in self.declined.range(self.declined.len() - self.declined_now..) {
-            claims.decline(tuple.local(), tuple.remote());
-        }
-        self.declined_now = 0;
-        while let Some((_, tuple)) = self.declined.front().copied().filter(|(until, _)| *until <= now) {
-            self.declined.pop_front();
-            claims.release(tuple.local(), tuple.remote());
-        }
+    /// `questions`: about how many new peers control may be asked.
+    pub(crate) fn settle(&mut self, now: Instant, questions: u32, claims: &mut dyn TcpClaims) {
+        self.questions = questions;
+        self.declined.settle(now, claims);
         while let Some(tuple) = self.server.listener().tcp_mut().next_gone() {
             claims.release(tuple.local(), tuple.remote());
         }
@@ -150,10 +158,7 @@ impl<C: Send> FastTcp<C> {
 
     /// Releases every tuple: nobody is left to answer.
     pub(crate) fn release_all(&mut self, claims: &mut dyn TcpClaims) {
-        for (_, tuple) in self.declined.drain(..) {
-            claims.release(tuple.local(), tuple.remote());
-        }
-        self.declined_now = 0;
+        self.declined.release_all(claims);
         for tuple in self.waiting.take_all() {
             claims.release(tuple.local(), tuple.remote());
         }
@@ -170,9 +175,10 @@ impl<C: Send> FastTcp<C> {
         self.server.listener().abort_all(now);
     }
 
-    /// Gives up what a drain has waited for.
+    /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.
     pub(crate) fn cut(&mut self) {
         self.server.listener().cut();
+        self.server.listener().tcp_mut().give_up_all();
         self.is_cut = true;
     }
 

@@ -8,55 +8,59 @@ use twinpath_frame::Checksum;
 use twinpath_inspect::{FastTcpCounters, Reason};
 use twinpath_port::PortId;
 use twinpath_tcp::{Outgoing, Sink, Tuple};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 use twinpath_udp::egress::{Egress, EgressTable, KernelReason, PEERS_MAX, Update};
 use twinpath_wire::eth;
+use twinpath_wire::tcp::Flags;
 use twinpath_wire::tcp_frame::TcpFrameRepr;
 use twinpath_worker::Io;
+
+use super::stranded::Stranded;
 
 /// Hop limit of our packets: the kernel's default (net.ipv4.ip_default_ttl).
 const HOP_LIMIT: u8 = 64;
 
-/// How long the former next hop of a peer is used after it was forgotten, and control is asked for the new one.
-const FORMER_AGE: Duration = Duration::from_secs(5);
-
-/// The last next hops of peers. When routes or links change, the worker's table is cleared, and control is asked anew;
-/// segments to known peers leave as before until it has answered.
+/// The last next hops of peers, as long as they have connections. The worker's table holds fewer peers than there may be
+/// connections, forgets those that are silent, and is cleared when routes or links change, while control answers only
+/// so many questions: until it has answered, segments to known peers leave as before.
 #[derive(Debug)]
 pub(crate) struct FormerHops {
     hops: HashMap<IpAddr, Egress, RandomState>,
-    /// Since when the table may lack what is here.
-    cleared_at: Instant,
+    /// At so many, those of peers without connections are forgotten.
+    most: usize,
 }
 
 impl FormerHops {
-    pub(crate) fn new() -> Self {
-        Self {
-            hops: HashMap::with_capacity_and_hasher(PEERS_MAX, RandomState::new()),
-            cleared_at: Instant::ZERO,
-        }
+    fn new() -> Self {
+        let hops = HashMap::with_capacity_and_hasher(PEERS_MAX, RandomState::new());
+        Self { hops, most: PEERS_MAX }
     }
 
-    /// Follows the table.
-    pub(crate) fn update(&mut self, update: &Update, now: Instant) {
+    /// Whether [`Self::keep`] is to be called before more are added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.hops.len() >= self.most
+    }
+
+    /// Forgets the others. The next time comes when there are twice as many.
+    pub(crate) fn keep(&mut self, has_connection: impl Fn(&IpAddr) -> bool) {
+        self.hops.retain(|peer, _| has_connection(peer));
+        self.most = PEERS_MAX.max(2 * self.hops.len());
+    }
+
+    /// Follows the table. What was only forgotten stays, until control has another answer.
+    pub(crate) fn update(&mut self, update: &Update) {
         match update {
             Update::Learn { peer, answer: Ok(egress) } => {
-                if self.hops.len() < PEERS_MAX || self.hops.contains_key(peer) {
-                    self.hops.insert(*peer, *egress);
-                }
+                self.hops.insert(*peer, *egress);
             }
             Update::Learn { peer, answer: Err(_) } => {
                 self.hops.remove(peer);
             }
-            Update::Forget { .. } | Update::Clear => self.cleared_at = now,
-            Update::AskAgain { .. } => {}
+            Update::Forget { .. } | Update::Clear | Update::AskAgain { .. } => {}
         }
     }
 
-    fn find(&self, peer: IpAddr, now: Instant) -> Option<Egress> {
-        if now.since(self.cleared_at) > FORMER_AGE {
-            return None;
-        }
+    fn find(&self, peer: IpAddr) -> Option<Egress> {
         self.hops.get(&peer).copied()
     }
 }
@@ -67,6 +71,13 @@ pub(crate) struct Beside {
     pub(crate) former: FormerHops,
     /// The connections whose path carries less than their segments need, with its MTU.
     pub(crate) too_long: Vec<(Tuple, u16)>,
+    pub(crate) stranded: Stranded,
+}
+
+impl Beside {
+    pub(crate) fn new() -> Self {
+        Self { former: FormerHops::new(), too_long: Vec::new(), stranded: Stranded::default() }
+    }
 }
 
 /// The next hops of a worker, as the TCP engine uses them.
@@ -82,18 +93,28 @@ pub(crate) struct Hops<'a, 'io, E> {
 }
 
 impl<E: Send> Hops<'_, '_, E> {
-    /// How packets from `local` to `peer` leave, through a port of this worker. Asks control if needed.
+    /// How packets from `local` to `peer` leave, through a port of this worker. Asks control if needed. `is_proven`: the
+    /// peer has completed a handshake.
     ///
     /// # Errors
     /// Why they do not leave here; [`KernelReason::Unknown`]: control was asked.
-    pub(crate) fn find(&mut self, local: IpAddr, peer: IpAddr) -> Result<(PortId, Egress), KernelReason> {
-        let found = self.egress.lookup(peer, self.now);
+    pub(crate) fn find(
+        &mut self,
+        local: IpAddr,
+        peer: IpAddr,
+        is_proven: bool,
+    ) -> Result<(PortId, Egress), KernelReason> {
+        let found = if is_proven {
+            self.egress.lookup(peer, self.now)
+        } else {
+            self.egress.lookup_unproven(peer, self.now)
+        };
         if found.ask && self.io.tell((self.ask)(local, peer)).is_err() {
             self.io.drops().add(Reason::MailboxFull, 1);
             self.egress.not_asked(peer);
         }
         let egress = match found.answer {
-            Err(KernelReason::Unknown) => self.former.find(peer, self.now).ok_or(KernelReason::Unknown)?,
+            Err(KernelReason::Unknown) => self.former.find(peer).ok_or(KernelReason::Unknown)?,
             answer => answer?,
         };
         let port = self.io.port_on(egress.ifindex, self.port).ok_or(KernelReason::OtherInterface)?;
@@ -106,6 +127,7 @@ pub(crate) struct Out<'a, 'io, E> {
     hops: Hops<'a, 'io, E>,
     counters: &'a FastTcpCounters,
     too_long: &'a mut Vec<(Tuple, u16)>,
+    stranded: &'a mut Stranded,
     /// The next hop of the last segment.
     last: Option<(IpAddr, PortId, Egress)>,
 }
@@ -114,25 +136,31 @@ impl<'a, 'io, E: Send> Out<'a, 'io, E> {
     /// Sends to these next hops.
     pub(crate) const fn new(
         hops: Hops<'a, 'io, E>,
-        too_long: &'a mut Vec<(Tuple, u16)>,
+        (too_long, stranded): (&'a mut Vec<(Tuple, u16)>, &'a mut Stranded),
         counters: &'a FastTcpCounters,
     ) -> Self {
-        Self { hops, counters, too_long, last: None }
+        Self { hops, counters, too_long, stranded, last: None }
     }
 
     #[inline]
-    fn hop(&mut self, local: IpAddr, peer: IpAddr) -> Option<(PortId, Egress)> {
+    fn hop(&mut self, tuple: &Tuple, is_proven: bool) -> Option<(PortId, Egress)> {
+        let (local, peer) = (tuple.local().ip(), tuple.remote().ip());
         if let Some((last, port, egress)) = self.last
             && last == peer
         {
             return Some((port, egress));
         }
-        match self.hops.find(local, peer) {
+        match self.hops.find(local, peer, is_proven) {
             Ok((port, egress)) => {
                 self.last = Some((peer, port, egress));
                 Some((port, egress))
             }
-            Err(_) => None,
+            Err(reason) => {
+                if !is_to_come(reason) {
+                    self.stranded.add(tuple, self.hops.now);
+                }
+                None
+            }
         }
     }
 }
@@ -143,10 +171,11 @@ impl<E: Send> Sink for Out<'_, '_, E> {
     #[inline]
     fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
         let (source, destination) = (tuple.local().ip(), tuple.remote().ip());
-        let Some((port, egress)) = self.hop(source, destination) else {
+        let Some((port, egress)) = self.hop(tuple, segment.header.flags.0 & Flags::SYN == 0) else {
             self.hops.io.drops().add(Reason::NoNextHop, 1);
             return true;
         };
+        self.stranded.has_left(tuple);
         let repr = TcpFrameRepr {
             source_mac: egress.source_mac,
             destination_mac: egress.next_hop_mac,
@@ -176,4 +205,9 @@ impl<E: Send> Sink for Out<'_, '_, E> {
         self.hops.io.send(port, frame);
         true
     }
+}
+
+/// Whether control may soon answer otherwise.
+pub(crate) const fn is_to_come(reason: KernelReason) -> bool {
+    matches!(reason, KernelReason::Unknown) || reason.is_unresolved()
 }

@@ -59,6 +59,11 @@ impl WaitingSyns {
         self.0.drain(..).map(|syn| syn.tuple)
     }
 
+    /// Whose they are.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.0.iter().map(|syn| syn.tuple.remote().ip())
+    }
+
     /// Takes the next SYN that has waited long enough.
     pub(crate) fn take_late(&mut self, now: Instant) -> Option<WaitingSyn> {
         self.0.front().is_some_and(|syn| syn.until <= now).then(|| self.0.pop_front())?

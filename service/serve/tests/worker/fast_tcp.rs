@@ -484,3 +484,195 @@ fn what_belongs_to_no_connection_is_dropped_and_not_answered() {
     assert_eq!(rig.sent, []);
     assert_eq!(rig.counters.drops.get(Reason::NoConnection), 2);
 }
+
+impl Rig {
+    /// What the client has to send goes its way, and the worker does not turn.
+    fn send(&mut self) {
+        let Self { tcp, programs, wire, pool, kernel, now, .. } = self;
+        tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
+    }
+
+    /// A segment of a peer that is no engine.
+    fn say(&mut self, port: u16, (sequence, acknowledgement): (u32, u32), flags: u8) {
+        let tuple = Tuple::new(SocketAddr::from(([192, 0, 2, 2], port)), SERVER.into());
+        let (source_port, destination_port, flags) = (port, SERVER.1, Flags(flags));
+        let header = twinpath_wire::tcp::Header {
+            source_port,
+            destination_port,
+            sequence,
+            acknowledgement,
+            flags,
+            window: 1,
+        };
+        let Self { programs, wire, pool, kernel, .. } = self;
+        let segment = Outgoing { header, options: &[], payload: &[], unit: 0, capable: false };
+        Way { programs, pool, wire, kernel }.send(&tuple, &segment);
+        self.now += Duration::from_millis(1);
+        self.worker.turn(self.now);
+    }
+
+    /// Whether each tuple that is claimed was declined.
+    fn declined(&self) -> Vec<bool> {
+        self.programs.known().tuples.values().copied().collect()
+    }
+}
+
+#[test]
+fn a_connection_keeps_its_next_hop_until_control_has_another_answer() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.tell(ServeCommand::Egress(Update::Clear));
+    // As many peers as the table holds take the place, and control does not answer.
+    for number in 0..4096u32 {
+        let peer = std::net::Ipv4Addr::from_bits(0xc633_0000 + number).into();
+        rig.tell(ServeCommand::Egress(Update::Learn { peer, answer: Ok(WAY_BACK) }));
+        rig.asked();
+    }
+    rig.now += Duration::from_secs(3600);
+    assert_eq!(rig.echo(id, b"again"), b"again");
+    rig.learn(Err(KernelReason::Unresolved));
+    assert_eq!(rig.echo(id, b"lost"), b"");
+    rig.learn(Ok(WAY_BACK));
+    assert_eq!(rig.echo(id, b""), b"");
+    assert_eq!(rig.counts().0, 1);
+}
+
+#[test]
+fn a_connection_without_a_way_ends_after_a_grace_time() {
+    for answer in [Err(KernelReason::NotPlain), Ok(twinpath_udp::egress::Egress { ifindex: 9, ..WAY_BACK })] {
+        let mut rig = Rig::new();
+        rig.learn(Ok(WAY_BACK));
+        let id = rig.connect(4000);
+        assert_eq!(rig.echo(id, b"hello"), b"hello");
+        // One that is back in time changes nothing.
+        rig.learn(answer);
+        assert_eq!(rig.echo(id, b"lost"), b"");
+        rig.learn(Ok(WAY_BACK));
+        rig.turns(4000);
+        assert_eq!((rig.counts().0, rig.kernel.len()), (1, 0));
+        rig.tcp.stream(rig.now, id).expect("open").consume(usize::MAX);
+        assert_eq!(rig.echo(id, b"again"), b"again");
+        rig.learn(answer);
+        rig.tcp.stream(rig.now, id).expect("open").write(b"lost");
+        rig.turns(4900);
+        assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (1, 1));
+        rig.turns(5000);
+        assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
+        assert!(!rig.kernel.is_empty(), "the kernel resets it");
+    }
+}
+
+#[test]
+fn what_is_left_when_a_drain_is_cut_is_reset_by_the_engine() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.tell(ServeCommand::Drain { handed_over: false });
+    rig.turns(20);
+    // The client does not end its side.
+    assert!(!rig.was_reset());
+    rig.tell(ServeCommand::Cut);
+    rig.turns(5);
+    assert!(rig.was_reset());
+    assert!(rig.tcp.info(rig.now, id).is_none_or(|info| info.ended.is_some()));
+    assert_eq!((rig.counts().0, rig.kernel.len()), (0, 0));
+}
+
+#[test]
+fn no_syn_is_taken_whose_next_hop_cannot_be_asked_for() {
+    let mut rig = Rig::new();
+    let mut asked = 0;
+    for number in 0..700u32 {
+        let local = std::net::Ipv4Addr::from_bits(0xc612_0000 + number);
+        rig.tcp.connect(rig.now, (local, 4000).into(), SERVER.into(), Options::default()).expect("free");
+        for _ in 0..10 {
+            rig.turn();
+            asked += u64::from(rig.asked());
+        }
+    }
+    assert!(asked > 512 && !rig.kernel.is_empty() && rig.programs.known().room < 8);
+    let waiting = rig.declined().iter().filter(|declined| !**declined).count() as u64;
+    assert_eq!(rig.serve.fast_tcp.declined.get() + waiting, asked, "all others were the kernel's at once");
+}
+
+#[test]
+fn a_port_used_again_right_after_a_reset_is_served_at_once() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.tcp.abort(rig.now, id);
+    rig.send();
+    let (id, before) = (rig.connect(4000), rig.now);
+    assert_eq!(rig.echo(id, b"again"), b"again");
+    assert!(rig.now.since(before) < Duration::from_millis(100));
+    assert_eq!((rig.counts(), rig.declined()), ((1, 2), vec![false]));
+}
+
+#[test]
+fn an_acknowledgement_of_the_kernels_answer_leaves_the_connection_to_it() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    rig.say(4000, (0, 0), Flags::SYN);
+    assert_eq!(rig.declined(), [false]);
+    rig.say(4000, (1, 1), Flags::ACK);
+    assert_eq!((rig.declined(), rig.serve.fast_tcp.declined.get()), (vec![true], 1));
+    rig.say(4000, (1, 1), Flags::ACK);
+    assert_eq!(rig.kernel, [Flags::ACK]);
+    rig.turn();
+    assert!(!rig.was_reset());
+}
+
+#[test]
+fn time_wait_of_a_service_that_leaves_does_not_hold_its_port() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.tell(ServeCommand::Drain { handed_over: false });
+    rig.turns(20);
+    rig.tcp.close(rig.now, id);
+    rig.turns(20);
+    assert_eq!(rig.declined(), [false], "the server has TIME_WAIT");
+    rig.connect(4000);
+    rig.turns(1100);
+    assert_eq!((rig.kernel.as_slice(), rig.declined()), (&[Flags::SYN][..], Vec::new()));
+}
+
+#[test]
+fn a_syn_that_nothing_can_be_made_of_is_the_kernels() {
+    let mut rig = Rig::new();
+    rig.say(4000, (0, 0), Flags::ACK);
+    rig.kernel.clear();
+    let tuple = (SocketAddr::from(SERVER), SocketAddr::from(([192, 0, 2, 2], 4000)));
+    let mut bytes = vec![0; 54];
+    let repr = TcpFrameRepr {
+        source_mac: Mac([2, 0, 0, 0, 0, 2]),
+        destination_mac: Mac([2, 0, 0, 0, 0, 1]),
+        source: tuple.1.ip(),
+        destination: tuple.0.ip(),
+        hop_limit: 64,
+        ecn_capable: false,
+    };
+    let header = twinpath_wire::tcp::Header {
+        source_port: 4000,
+        destination_port: SERVER.1,
+        sequence: 0,
+        acknowledgement: 0,
+        flags: Flags(Flags::SYN),
+        window: 1,
+    };
+    repr.write(&mut bytes, &header, &[], &[]).expect("fits");
+    // It says that it is longer than its frame.
+    bytes[17] = 0xff;
+    rig.programs.known().tuples.insert(tuple, false);
+    rig.programs.known().syns.push_back(bytes);
+    rustix::io::write(&rig.programs.1, &1u64.to_ne_bytes()).expect("signalled");
+    rig.turn();
+    assert_eq!(rig.declined(), [true]);
+    rig.turns(10_100);
+    assert_eq!(rig.declined(), [true; 0]);
+}
