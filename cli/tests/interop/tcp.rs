@@ -268,6 +268,70 @@ fn a_reload_that_keeps_the_service_keeps_its_connections() {
 }
 
 #[test]
+fn a_reload_that_changes_the_sources_is_taken() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let text = |sources: &str| {
+        format!(
+            "[interface]\nname = \"vs\"\npath = \"packet\"\n\
+             [service]\nkind = \"echo\"\ntcp = {PORT}\ntcp_path = \"fast\"\n{sources}"
+        )
+    };
+    let path = file(&rig, &text(""));
+    let server = rig.start(&["--config", path.to_str().unwrap()]);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"before");
+    for sources in ["sources = [\"10.0.0.0/8\"]\n", "sources = [\"10.0.0.0/9\", \"2000::/3\"]\n", ""] {
+        reloaded(&rig, &server, &text(sources));
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "it ends in order");
+        stream = connect(&rig, SERVER);
+        echoes(&mut stream, b"after");
+        assert_eq!(service(&server, "fast_accepted"), 1);
+    }
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn connections_are_reset_when_the_fast_path_ends() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    let was_reset = |mut stream: TcpStream| {
+        let heard = stream.read(&mut [0; 8]);
+        assert!(heard.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    };
+    let strictness = |value: &str| {
+        let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", value);
+        rig.server.run(write).unwrap().unwrap();
+    };
+    strictness("0");
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"fast");
+    // From now on nothing may be claimed.
+    strictness("1");
+    was_reset(stream);
+    let mut stream = connect(&rig, SERVER);
+    echoes(&mut stream, b"by the kernel");
+    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (1, 2));
+    strictness("0");
+    until("it is claimed", || server.claim("tcp port")["path"] != "kernel");
+    let mut taken = connect(&rig, SERVER_V6);
+    echoes(&mut taken, b"fast again");
+    assert_eq!(service(&server, "fast_accepted"), 2);
+    let next = rig.serve(&[&FAST[..], &["--take-over", server.socket.to_str().unwrap()]].concat());
+    was_reset(taken);
+    let mut late = connect(&rig, SERVER);
+    echoes(&mut late, b"by the next one");
+    assert_eq!(service(&next, "fast_accepted"), 1);
+    assert_eq!(resets_of_kernel(&rig.server), 0, "all of them came from the worker");
+    assert_eq!(next.interrupt(), Some(0));
+}
+
+#[test]
 fn calls_of_rpc_come_on_the_fast_path() {
     if !root_or_skip() {
         return;
