@@ -1,6 +1,7 @@
 //! Claims of services that a reload has removed, and that have connections on the fast path yet.
 
 use twinpath_claims::Claim;
+use twinpath_lifecycle::Event;
 
 use super::Instance;
 
@@ -47,10 +48,10 @@ impl Instance {
         }
         self.leaving_claims.clear();
         let claims = self.claims();
-        if let Some(attachment) = &mut self.interface.attachment
-            && !claims.is_empty()
-            && let Err(error) = attachment.claim(claims)
-        {
+        let Some(attachment) = &mut self.interface.attachment else { return };
+        if claims.is_empty() {
+            self.events.push_back(Event::NothingClaimed);
+        } else if let Err(error) = attachment.claim(claims) {
             tracing::error!("what removed services had is still claimed: {error}");
         }
     }

@@ -26,10 +26,15 @@ impl Instance {
 
     /// Handles the events that have come while something else was carried out.
     pub(super) async fn handle_events(&mut self) {
-        while let Some(event) = self.events.pop_front() {
-            self.handle(event).await;
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.handle(event).await;
+            }
+            self.drop_leaving_claims();
+            if self.events.is_empty() {
+                break;
+            }
         }
-        self.drop_leaving_claims();
     }
 
     /// Handles an event: carries out what follows, up to the last outcome.

@@ -59,6 +59,8 @@ pub enum Event {
     /// A service that a reload removed has nothing left to answer on one worker. The service is named by its part
     /// of the workers.
     Left(usize),
+    /// The last service with a claim has left, after a reload: nothing is to be claimed.
+    NothingClaimed,
     /// Another instance asks for the sockets, to take over.
     SocketsAsked,
     /// A new instance says that it has reached a step, and is still connected.

@@ -151,6 +151,7 @@ impl Lifecycle {
             Event::ListenersClosed => self.listeners_closed(),
             Event::ServiceDrained => self.service_drained(),
             Event::Left(part) => self.left(part),
+            Event::NothingClaimed => self.detach(Detached::NothingClaimed, actions),
             Event::SocketsAsked => self.sockets_asked(actions),
             Event::Heard(id, step) => self.heard(now, id, step, actions),
             Event::Misheard(id) => self.misheard(now, id, actions),

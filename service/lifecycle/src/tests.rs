@@ -104,6 +104,15 @@ fn what_removed_services_claim_comes_off_before_they_leave() {
 }
 
 #[test]
+fn programs_come_off_once_the_last_service_with_a_claim_has_left() {
+    let mut machine = serving(Origin::Fresh);
+    let detach = [Action::Detach(Detached::NothingClaimed)];
+    assert_eq!(machine.handle(at(1), Event::NothingClaimed), detach);
+    assert_eq!(machine.handle(at(2), Event::QueuesReturned), [], "until a reload has claims");
+    assert_eq!(machine.handle(at(3), Event::NothingClaimed), []);
+}
+
+#[test]
 fn connections_wait_only_for_an_attachment_that_follows_at_once() {
     let brief = [Detached::QueuesChanged, Detached::OtherPrograms];
     let long = [

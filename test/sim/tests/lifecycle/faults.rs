@@ -125,9 +125,10 @@ impl World {
         }
     }
 
-    /// A removed service has left the workers: its socket closes, unless a later reload has it again.
+    /// A removed service has left the workers: its socket closes, unless a later reload has it again, or it is claimed.
+    /// That nobody else takes the port before the claim ends is assumed.
     pub(crate) fn part_left(&mut self, who: Who, part: Port) {
-        let plan: BTreeSet<Port> = self.instances[who].plan.clone();
+        let plan: BTreeSet<Port> = &self.instances[who].plan | &self.instances[who].kept;
         self.kernel.let_go(|port, holder, kind| {
             holder == who && port == part && kind == Holder::Workers && !plan.contains(&port)
         });

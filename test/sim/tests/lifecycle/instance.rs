@@ -50,6 +50,8 @@ pub(crate) struct Instance {
     staged: BTreeSet<Port>,
     /// The ports whose claimed frames its workers serve.
     pub(crate) workers: BTreeSet<Port>,
+    /// Ports of removed services that have connections on the fast path yet: they stay claimed.
+    pub(crate) kept: BTreeSet<Port>,
     /// The ports whose sockets its workers serve.
     pub(crate) listening: BTreeSet<Port>,
     pub(crate) has_workers: bool,
@@ -89,6 +91,7 @@ impl Instance {
             staged: BTreeSet::new(),
             plan,
             workers: BTreeSet::new(),
+            kept: BTreeSet::new(),
             listening: BTreeSet::new(),
             has_workers: false,
             stuck_since: None,
@@ -273,8 +276,8 @@ impl World {
     }
 
     fn attach(&mut self, who: Who) -> Outcome {
+        let ports = self.claims_of(who);
         let instance = &self.instances[who];
-        let ports = Self::claims(&instance.plan);
         if !self.kernel.present || instance.generation != self.kernel.generation || ports.is_empty() {
             return Outcome::Nothing;
         }
@@ -320,6 +323,11 @@ impl World {
             Action::Adopt => {
                 let instance = &mut self.instances[who];
                 instance.former_plan = std::mem::replace(&mut instance.plan, instance.staged.clone());
+                for port in instance.former_plan.difference(&instance.plan) {
+                    if self.rng.chance(40) {
+                        instance.kept.insert(*port);
+                    }
+                }
                 return None;
             }
             Action::Restore => {
@@ -336,7 +344,7 @@ impl World {
     }
 
     fn change_claims(&mut self, who: Who, fails: bool) -> Outcome {
-        let claims = Self::claims(&self.instances[who].plan);
+        let claims = self.claims_of(who);
         if claims.is_empty() {
             return Outcome::Nothing;
         }
@@ -362,7 +370,7 @@ impl World {
         let instance = &mut self.instances[who];
         let removed: Vec<_> = instance.former_plan.difference(&instance.plan).copied().collect();
         let plan = instance.plan.clone();
-        (instance.workers, instance.listening) = (plan.clone(), plan.clone());
+        (instance.workers, instance.listening) = (&plan | &instance.kept, plan.clone());
         self.kernel.let_go(|port, holder, kind| {
             holder == who && (kind == Holder::Staged || kind == Holder::Control && removed.contains(&port))
         });
@@ -377,7 +385,7 @@ impl World {
         self.seen.undone += 1;
         let instance = &mut self.instances[who];
         let fresh: Vec<_> = instance.staged.difference(&instance.plan).copied().collect();
-        instance.workers = instance.plan.clone();
+        instance.workers = &instance.plan | &instance.kept;
         self.kernel.let_go(|_, holder, kind| holder == who && kind == Holder::Staged);
         for port in &fresh {
             self.kernel.hold(*port, who, Holder::Workers);

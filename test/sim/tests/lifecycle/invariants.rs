@@ -140,7 +140,10 @@ impl World {
             if instance.machine.is_attached() != is_attached || instance.stand_in_serves {
                 return Err(format!("instance {who} does not know what it has attached: {is_attached}"));
             }
-            let claims = !Self::claims(&instance.plan).is_empty();
+            let claims = !self.claims_of(who).is_empty();
+            if is_attached && !claims {
+                return Err(format!("instance {who} is attached and claims nothing"));
+            }
             let can_attach = self.kernel.present && !instance.has_no_path && claims;
             if can_attach && !is_attached && instance.machine.taker().is_none() {
                 return Err(format!("instance {who} does not attach again: {:?}", instance.machine));

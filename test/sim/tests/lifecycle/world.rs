@@ -6,7 +6,7 @@ use twinpath_lifecycle::{Action, Event, First, Origin, Outcome, Phase, Refusal, 
 use twinpath_time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::kernel::{Kernel, Port, Who};
+use crate::kernel::{Holder, Kernel, Port, Who};
 
 /// Ports that there are. The last one has the kernel path only, as those of TCP have: it is never claimed.
 const PORTS: usize = 3;
@@ -120,10 +120,11 @@ pub(crate) struct Seen {
     pub(crate) drained: u64,
     pub(crate) crashed: u64,
     pub(crate) flaps: u64,
+    pub(crate) nothing_claimed: u64,
 }
 
 impl Seen {
-    fn all(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn all(&mut self) -> [(&'static str, &mut u64); 16] {
         [
             ("steps", &mut self.steps),
             ("attached", &mut self.attached),
@@ -140,6 +141,7 @@ impl Seen {
             ("drained", &mut self.drained),
             ("crashed", &mut self.crashed),
             ("flaps", &mut self.flaps),
+            ("nothing claimed", &mut self.nothing_claimed),
         ]
     }
 
@@ -276,6 +278,38 @@ impl World {
         plan.range(..PORTS - 1).copied().collect()
     }
 
+    /// What an instance claims: also for services that leave.
+    pub(crate) fn claims_of(&self, who: Who) -> BTreeSet<Port> {
+        let instance = &self.instances[who];
+        Self::claims(&(&instance.plan | &instance.kept))
+    }
+
+    /// Once every removed service has left, what they had is claimed no more.
+    fn drop_kept(&mut self, who: Who) {
+        let instance = &mut self.instances[who];
+        let is_between = !instance.actions.is_empty()
+            || instance.is_busy
+            || matches!(instance.inbox.front(), Some((Event::Outcome(_), _)))
+            || matches!(instance.machine.phase(), Phase::Reloading(_));
+        if is_between || instance.kept.is_empty() || instance.machine.has_leaving() {
+            return;
+        }
+        let (plan, kept) = (instance.plan.clone(), std::mem::take(&mut instance.kept));
+        self.kernel.let_go(|port, holder, kind| {
+            holder == who && kind == Holder::Workers && kept.contains(&port) && !plan.contains(&port)
+        });
+        let claims = self.claims_of(who);
+        let Some(program) = self.kernel.programs.iter_mut().find(|program| program.owner == who) else {
+            return;
+        };
+        if claims.is_empty() {
+            self.seen.nothing_claimed += 1;
+            self.instances[who].inbox.push_front((Event::NothingClaimed, None));
+        } else {
+            program.ports = claims;
+        }
+    }
+
     pub(crate) fn random_plan(&mut self) -> BTreeSet<Port> {
         let bits = 1 + self.rng.below((1 << PORTS) - 1);
         (0..PORTS).filter(|port| bits >> port & 1 == 1).collect()
@@ -404,6 +438,7 @@ impl World {
             let actions = instance.machine.handle(now, event);
             instance.actions.extend(actions);
             self.phase_changed(who, &before);
+            self.drop_kept(who);
         }
         let instance = &self.instances[who];
         let is_idle = instance.actions.is_empty() && instance.inbox.is_empty();
