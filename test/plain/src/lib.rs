@@ -35,7 +35,7 @@ pub use frame_source::{BATCH_MAX, FRAME_BYTES, Frame, Sending, Sent, bare_frame,
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;
 pub use pingpong::eventfd_pingpong;
-pub use rpc_null::LAST_FRAGMENT;
+pub use rpc_null::{LAST_FRAGMENT, null_call};
 pub use stamped::{Stamped, StampedPair};
 pub use tc_mirror::TcMirror;
 pub use tc_redirect::TcRedirect;

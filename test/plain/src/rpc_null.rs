@@ -16,7 +16,8 @@ pub(crate) const REPLIES_MAX: usize = 1024;
 
 /// A NULL call of NFSv3 without credentials, as one record (RFC 5531, section 9): xid, CALL, version 2, the program and its
 /// version, procedure 0, AUTH_NONE twice.
-pub(crate) fn null_call(xid: u32) -> Vec<u8> {
+#[must_use]
+pub fn null_call(xid: u32) -> Vec<u8> {
     let words = [xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let mark = LAST_FRAGMENT | (WORD * words.len()) as u32;
     std::iter::once(mark).chain(words).flat_map(u32::to_be_bytes).collect()

@@ -58,6 +58,8 @@ mod switch;
 mod switches;
 mod table;
 #[cfg(feature = "all")]
+mod tcp;
+#[cfg(feature = "all")]
 mod three_rtts;
 mod topology;
 #[cfg(feature = "all")]
@@ -114,6 +116,8 @@ static LABS: &[&Lab] = &[
     &reflex::LAB,
     #[cfg(feature = "all")]
     &adopt::LAB,
+    #[cfg(feature = "all")]
+    &tcp::LAB,
 ];
 
 /// Why a lab may be missing.
@@ -139,7 +143,8 @@ pub(crate) struct Args {
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
     /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel
-    /// gives while the worker sleeps; `adopt` what a program on the library takes to build, and the example of a memcached.
+    /// gives while the worker sleeps; `adopt` what a program on the library takes to build, and the example of a memcached;
+    /// `tcp` connections on the fast path, against bare servers on kernel sockets.
     /// `all` measures every ratio of all labs that has a target, once, and keeps what came out in a ledger.
     #[cfg_attr(feature = "all", arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name).chain([ledger::ALL]))))]
     name: String,

@@ -17,7 +17,10 @@ use twinpath_sys::{Namespace, clock};
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_METRICS: u16 = 8;
+const RTAX_CC_ALGO: u16 = 16;
 const RT_SCOPE_LINK: u8 = 253;
 const IFLA_VLAN_ID: u16 = 1;
 
@@ -253,6 +256,24 @@ impl Topology {
             let index = index_of(netlink, SERVER.interface)?;
             remove_addresses(netlink, index, |address| address == IpAddr::V4(CONNECTED_SERVER))
         })
+    }
+
+    /// Has the kernel's TCP between both ends use this congestion control, by an attribute of the route there: all sockets of the
+    /// namespaces have it, also the product's. As a namespace's default the kernel takes only what the host allows to everybody.
+    pub(crate) fn congestion(&self, name: &str) -> anyhow::Result<()> {
+        for (namespace, end, other) in [(&self.client, CLIENT, SERVER), (&self.server, SERVER, CLIENT)] {
+            inside(namespace, |netlink| {
+                let (table, is_static, unicast) = (254, 4, 1);
+                let header = [2, 32, 0, 0, table, is_static, RT_SCOPE_LINK, unicast, 0, 0, 0, 0];
+                let route = Body::new(header)
+                    .bytes(RTA_DST, other.ipv4.octets())
+                    .u32(RTA_OIF, index_of(netlink, end.interface)?)
+                    .nested(RTA_METRICS, &Body::new([]).text(RTAX_CC_ALGO, name));
+                netlink.request(&Request::create("add a route", RTM_NEWROUTE, &route))?;
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Creates the host [`BEHIND`] and the pair that leads to it, whose other end is up and has no address.

@@ -6,6 +6,8 @@
 #[cfg(feature = "all")]
 mod busy;
 #[cfg(feature = "all")]
+pub(crate) mod calls;
+#[cfg(feature = "all")]
 mod discard;
 #[cfg(feature = "all")]
 mod hold;

@@ -15,8 +15,9 @@ use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;
 
 use super::{
-    Method, Server, busy, discard, echo_counts, hold, l2_lookup, memory_ports, mirror, nfs, numbers, offer,
-    openflow, pipeline, program, reflect, seconds, serve, socket, switch, tap, two_cpus, udp_server, wait_of,
+    Method, Server, busy, calls, discard, echo_counts, hold, l2_lookup, memory_ports, mirror, nfs, numbers,
+    offer, openflow, pipeline, program, reflect, seconds, serve, socket, switch, tap, two_cpus, udp_server,
+    wait_of,
 };
 
 #[derive(Subcommand)]
@@ -53,6 +54,8 @@ pub(super) enum Peer {
         #[command(flatten)]
         server: Server,
     },
+    /// Call over TCP, each time on a new connection, or by large calls of echo on one
+    TcpCalls(calls::Args),
     /// Hold connections to a server that say nothing, or never read
     TcpHold(hold::Args),
     /// Echo datagrams, polling the device from epoll_wait
@@ -136,6 +139,7 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
             let null = TcpNull::bind(server.listen, wait_of(server.mode))?;
             serve(&server, null.address(), |stop| Ok(echo_counts(&null.run(stop)?)))?;
         }
+        Peer::TcpCalls(args) => calls::run(&args)?,
         Peer::TcpHold(args) => hold::run(&args)?,
         Peer::UdpBusyEcho { listen, busy_poll_us } => {
             let echo = BusyPollEcho::bind(listen, busy_poll_us)?;

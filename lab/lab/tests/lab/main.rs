@@ -235,3 +235,24 @@ fn calls_are_measured_against_a_bare_server_and_beside_burdens() {
         assert!(ratio["skipped"].as_str().unwrap().starts_with("only 1 of the "), "{ratio}");
     }
 }
+
+/// A row with each client: its connections were on the path that it names, or it would have failed.
+#[test]
+fn connections_are_measured_on_the_fast_path_and_on_the_kernels() {
+    if !root_or_skip() {
+        return;
+    }
+    let only = "one-fast,one-kernel,paced-fast,connect-plain,connect-fast,bulk-fast,bulk-kernel";
+    let (report, said) = measured_at_last("tcp", &["--only", only]);
+    assert!(said.contains("client cubic, server cubic"), "{said}");
+    let rows = rows(&report);
+    let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.join(","), only);
+    for row in rows {
+        for name in ["requests_per_s", "cpu_server"] {
+            assert!(row["values"][name]["median"].as_f64().unwrap() > 0.0, "{name}: {row}");
+        }
+        let name = if row["id"].as_str().unwrap().starts_with("bulk") { "gbit_per_s" } else { "p50_us" };
+        assert!(row["values"][name]["median"].as_f64().unwrap() > 0.0, "{name}: {row}");
+    }
+}

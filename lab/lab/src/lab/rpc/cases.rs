@@ -3,8 +3,8 @@
 use super::LAB;
 use crate::lab::model::How;
 
-pub(super) const RATE: &str = "requests_per_s";
-pub(super) const COST: &str = "cpu_us_per_call";
+pub(crate) const RATE: &str = "requests_per_s";
+pub(crate) const COST: &str = "cpu_us_per_call";
 
 /// A row whose table names a server, with the server's mode.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(6);
 const ANSWERED: f64 = 0.95;
 
 /// The state that rows share.
-pub(super) struct Stage<'a> {
+pub(crate) struct Stage<'a> {
     pub(super) session: &'a Session,
     /// Duration of one measurement.
     pub(super) time: Duration,
@@ -38,7 +38,7 @@ struct Ganesha {
 }
 
 /// The server that a client uses.
-pub(super) struct Target {
+pub(crate) struct Target {
     address: SocketAddr,
     /// The process whose CPU time is measured.
     pid: u32,
@@ -47,6 +47,11 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// One that is asked for nothing of a file.
+    pub(crate) fn of(address: SocketAddr, pid: u32) -> Self {
+        Self { address, pid, file: String::new() }
+    }
+
     pub(super) fn twinpath(instance: &Instance) -> Self {
         let file = peers::TWINPATH_FILE.to_owned();
         Self { address: peers::twinpath(), pid: instance.pid(), file }
@@ -54,7 +59,7 @@ impl Target {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(session: &'a Session, time: Duration) -> Self {
+    pub(crate) fn new(session: &'a Session, time: Duration) -> Self {
         Self { session, time, ganesha: None }
     }
 
@@ -66,7 +71,7 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) async fn measure(&mut self, case: &Case) -> anyhow::Result<Sample> {
-        let rate = case.at_half().then(|| self.half()).transpose()?;
+        let rate = case.at_half().then(|| half_of_best(self.session, plain_many())).transpose()?;
         let more = match case.how.first() {
             ("ganesha", None) => {
                 let (pid, root) = self.ganesha().await?;
@@ -122,10 +127,8 @@ impl<'a> Stage<'a> {
     }
 
     async fn plain(&self, args: &[String], asked: How, rate: Option<f64>) -> anyhow::Result<Sample> {
-        let measure = async |server: &Server| {
-            let target = Target { address: peers::plain(), pid: server.pid, file: String::new() };
-            self.ask(&target, asked, rate).await
-        };
+        let measure =
+            async |server: &Server| self.ask(&Target::of(peers::plain(), server.pid), asked, rate).await;
         self.session.launcher.beside(Side::Server, args, measure).await
     }
 
@@ -149,15 +152,8 @@ impl<'a> Stage<'a> {
         Ok((pid, root))
     }
 
-    /// Half of the best bare server's rate, by the medians so far.
-    fn half(&self) -> anyhow::Result<f64> {
-        let record = self.session.record.borrow();
-        let best = record.best(plain_many(), RATE).context("no bare server's rate was measured")?;
-        Ok(record.median(best, RATE).context("no rate")? / 2.0)
-    }
-
     /// Runs a client, and measures the server's CPU meanwhile.
-    pub(super) async fn ask(&self, target: &Target, asked: How, rate: Option<f64>) -> anyhow::Result<Sample> {
+    pub(crate) async fn ask(&self, target: &Target, asked: How, rate: Option<f64>) -> anyhow::Result<Sample> {
         let args = peers::bench(target.address, asked, rate, &target.file, self.time)?;
         let finished =
             self.session.launcher.client(Side::Client, &args, self.time + SLACK, Some(target.pid)).await?;
@@ -179,4 +175,11 @@ impl<'a> Stage<'a> {
         }
         Ok(sample)
     }
+}
+
+/// Half of the best rate of these rows, by the medians so far.
+pub(crate) fn half_of_best(session: &Session, rows: &[&'static str]) -> anyhow::Result<f64> {
+    let record = session.record.borrow();
+    let best = record.best(rows, RATE).context("no bare server's rate was measured")?;
+    Ok(record.median(best, RATE).context("no rate")? / 2.0)
 }

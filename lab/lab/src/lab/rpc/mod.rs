@@ -4,9 +4,9 @@
 //! of the same ratio are measured one after another; the order of all others follows from the seed.
 
 mod burden;
-mod cases;
-mod measure;
-mod peers;
+pub(crate) mod cases;
+pub(crate) mod measure;
+pub(crate) mod peers;
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ const PLAIN_PORT: u16 = 7005;
 /// Enough to learn neighbours and fill caches.
 const WARMUP_S: f64 = 0.05;
 
-pub(super) fn twinpath() -> SocketAddr {
+pub(crate) fn twinpath() -> SocketAddr {
     server(TWINPATH_PORT)
 }
 
@@ -32,12 +32,12 @@ pub(super) fn ganesha() -> SocketAddr {
     server(NFS_PORT)
 }
 
-pub(super) fn plain() -> SocketAddr {
+pub(crate) fn plain() -> SocketAddr {
     server(PLAIN_PORT)
 }
 
 /// The bare server over TCP.
-pub(super) fn tcp_null(mode: &str) -> Vec<String> {
+pub(crate) fn tcp_null(mode: &str) -> Vec<String> {
     words(&format!("plain tcp-null --listen {} --mode {mode}", plain()))
 }
 
@@ -56,7 +56,7 @@ pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> 
 /// A client. `how` has its transport (`client=tcp`, `udp`, or `fast`, the fast path), `mode=`, calls in flight (`inflight=`),
 /// `batch` if several calls may share a send, and `getattr` for GETATTR of the file that the option `file` names instead of
 /// NULL. `rate`: calls per second.
-pub(super) fn bench(
+pub(crate) fn bench(
     target: SocketAddr,
     how: How,
     rate: Option<f64>,
