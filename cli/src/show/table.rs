@@ -159,14 +159,14 @@ fn service(service: &Service) -> String {
         }
     }
     let fast = service.fast_tcp;
-    if fast.fast_accepted + fast.declined > 0 {
+    if fast.fast_accepted + fast.fast_declined > 0 {
         let _ = write!(
             text,
             "\n    of these on the fast path: {} connections, {} so far",
             fast.fast_connections, fast.fast_accepted
         );
-        if fast.declined > 0 {
-            let _ = write!(text, ", {} left to the kernel", fast.declined);
+        if fast.fast_declined > 0 {
+            let _ = write!(text, ", {} left to the kernel", fast.fast_declined);
         }
     }
     if service.sessions.sessions > 0 {

@@ -39,16 +39,16 @@ counters! {
             /// TCP connections of the fast path in TIME_WAIT.
             fast_time_wait: Counter => gauge("twinpath_service_fast_time_wait");
             /// TCP segments received on the fast path.
-            segments_in: Counter => counter("twinpath_service_fast_segments_received");
+            fast_segments_in: Counter => counter("twinpath_service_fast_segments_received");
             /// TCP segments sent on the fast path.
-            segments_out: Counter => counter("twinpath_service_fast_segments_sent");
+            fast_segments_out: Counter => counter("twinpath_service_fast_segments_sent");
             /// TCP segments sent again on the fast path.
-            retransmitted: Counter => counter("twinpath_service_fast_segments_retransmitted");
+            fast_retransmitted: Counter => counter("twinpath_service_fast_segments_retransmitted");
             /// TCP connections of the fast path that either end has reset.
             fast_resets: Counter => counter("twinpath_service_fast_connections_reset");
             /// Requests for a TCP connection that were left to the kernel although they had been taken: the next hop is
             /// not one of the fast path, or a table was full.
-            declined: Counter => counter("twinpath_service_fast_connections_declined");
+            fast_declined: Counter => counter("twinpath_service_fast_connections_declined");
         }
     } and {}
 }

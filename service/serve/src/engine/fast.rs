@@ -94,7 +94,7 @@ impl<S: Service> ServeEngine<S> {
         let Self { fast, egress, counters, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return Err(Reason::NotClaimed) };
         let counters = &counters.fast_tcp;
-        counters.segments_in.add(1);
+        counters.fast_segments_in.add(1);
         let FastTcp { server, beside, whole, .. } = fast;
         let bytes = if frame.meta().next.is_some() { gather(frame, whole) } else { frame.bytes() };
         let found = tcp_frame::parse(bytes, udp::trust(frame, partial)).map_err(udp::reason)?;
@@ -113,7 +113,7 @@ impl<S: Service> ServeEngine<S> {
             Verdict::LeftToKernel => Err(Reason::NoConnection),
             Verdict::Declined => {
                 fast.decline(now, tuple);
-                counters.declined.add(1);
+                counters.fast_declined.add(1);
                 Ok(Taken::Segment)
             }
         }
@@ -170,7 +170,7 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = fast.as_deref_mut() else { return };
         while let Some(syn) = fast.waiting.take_late(now) {
             fast.decline(now, syn.tuple);
-            counters.fast_tcp.declined.add(1);
+            counters.fast_tcp.fast_declined.add(1);
         }
         let FastTcp { server, beside, .. } = &mut *fast;
         let mut sink = out(now, port, egress, beside, &counters.fast_tcp, io);
@@ -190,7 +190,7 @@ impl<S: Service> ServeEngine<S> {
         let port = self.some_port();
         let Self { fast, egress, counters, served, addresses, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return false };
-        counters.fast_tcp.segments_in.add(1);
+        counters.fast_tcp.fast_segments_in.add(1);
         let admitted = tcp_frame::parse(frame, ChecksumTrust::AcceptPartial)
             .map_err(udp::reason)
             .and_then(|found| served.find(Protocol::Tcp, found.source, found.destination))
@@ -219,7 +219,7 @@ impl<S: Service> ServeEngine<S> {
         };
         if !is_taken {
             fast.decline(now, tuple);
-            counters.fast_tcp.declined.add(1);
+            counters.fast_tcp.fast_declined.add(1);
         }
         publish(&counters.fast_tcp, fast.server.listener_ref().tcp());
         true
@@ -389,6 +389,6 @@ fn publish(counters: &FastTcpCounters, tcp: &Tcp) {
     let counted = tcp.counters();
     counters.fast_half_open.set(half_open as u64);
     counters.fast_time_wait.set(time_wait as u64);
-    counters.retransmitted.set(counted.retransmitted);
+    counters.fast_retransmitted.set(counted.retransmitted);
     counters.fast_resets.set(counted.resets);
 }

@@ -201,7 +201,7 @@ impl<E: Send> Sink for Out<'_, '_, E> {
             return true;
         }
         frame.meta_mut().checksum = Checksum::Verified;
-        self.counters.segments_out.add(1);
+        self.counters.fast_segments_out.add(1);
         self.hops.io.send(port, frame);
         true
     }

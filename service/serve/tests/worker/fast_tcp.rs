@@ -352,7 +352,7 @@ fn a_peer_whose_next_hop_is_not_ours_is_left_to_the_kernel() {
         rig.learn(answer);
         rig.connect(4000);
         rig.turns(5);
-        assert_eq!(rig.serve.fast_tcp.declined.get(), 1);
+        assert_eq!(rig.serve.fast_tcp.fast_declined.get(), 1);
         assert!(rig.programs.known().tuples.values().all(|declined| *declined));
         // The client sends its SYN again.
         rig.turns(1100);
@@ -367,7 +367,7 @@ fn a_peer_that_cannot_be_resolved_is_left_to_the_kernel_in_time() {
     let mut rig = Rig::new();
     rig.connect(4000);
     rig.turns(950);
-    assert_eq!(rig.serve.fast_tcp.declined.get(), 1);
+    assert_eq!(rig.serve.fast_tcp.fast_declined.get(), 1);
     rig.turns(200);
     assert_eq!(rig.kernel, [Flags::SYN]);
 }
@@ -595,7 +595,7 @@ fn no_syn_is_taken_whose_next_hop_cannot_be_asked_for() {
     }
     assert!(asked > 512 && !rig.kernel.is_empty() && rig.programs.known().room < 8);
     let waiting = rig.declined().iter().filter(|declined| !**declined).count() as u64;
-    assert_eq!(rig.serve.fast_tcp.declined.get() + waiting, asked, "all others were the kernel's at once");
+    assert_eq!(rig.serve.fast_tcp.fast_declined.get() + waiting, asked, "all others were the kernel's at once");
 }
 
 #[test]
@@ -619,7 +619,7 @@ fn an_acknowledgement_of_the_kernels_answer_leaves_the_connection_to_it() {
     rig.say(4000, (0, 0), Flags::SYN);
     assert_eq!(rig.declined(), [false]);
     rig.say(4000, (1, 1), Flags::ACK);
-    assert_eq!((rig.declined(), rig.serve.fast_tcp.declined.get()), (vec![true], 1));
+    assert_eq!((rig.declined(), rig.serve.fast_tcp.fast_declined.get()), (vec![true], 1));
     rig.say(4000, (1, 1), Flags::ACK);
     assert_eq!(rig.kernel, [Flags::ACK]);
     rig.turn();
