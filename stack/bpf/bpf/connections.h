@@ -16,6 +16,8 @@ struct tcp_flow {
 	__u16 queue; /* of the worker that has the connection */
 	__u16 reserved;
 	__u32 flags;
+	/* One more than a position in the worker's ring of SYNs: that of its SYN, or shortly before. 0: it had none. */
+	__u64 syn_at;
 };
 
 struct tcp_flows_inner {

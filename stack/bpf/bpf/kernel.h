@@ -152,6 +152,8 @@ static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) =
 static void *(*ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static void (*ringbuf_discard)(void *data, __u64 flags) = (void *)133;
+/* Of a ring: BPF_RB_CONS_POS or BPF_RB_PROD_POS. */
+static __u64 (*ringbuf_query)(void *ring, __u64 which) = (void *)134;
 static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
 			      __u64 flags) = (void *)85;
 /* Also requests, and sockets in TIME_WAIT. */

@@ -153,13 +153,18 @@ struct source_key {
  * checksum. It begins at offset 2, which aligns the IP header to four (the verifier requires aligned stack reads). */
 enum { HEAD_WORDS = 10, HEAD_AT = 2, HEAD_LEN = HEAD_WORDS * 8 - HEAD_AT };
 
+enum note_opens {
+	OPENS = 1,	/* a worker may get it */
+	OPENS_AGAIN = 2, /* its tuple is that of a worker that is stuck */
+};
+
 struct per_cpu {
 	__u64 counters[COUNTERS];
 	/* The last frame that the filter claimed on this CPU; length 0: none, or the last frame was not claimed. */
 	__u32 note_len;
 	__u32 note_reflex; /* the claim's reflex, if tc is to reply to the frame */
 	__u32 queue;	   /* of the socket whose filter goes on in another program */
-	__u32 note_opens;  /* the frame is a SYN, for twinpath_opens */
+	__u32 note_opens;  /* the frame is a SYN, for twinpath_opens: enum note_opens */
 	__u64 note[HEAD_WORDS];
 };
 

@@ -43,7 +43,9 @@ struct syns_inner tcp_syns_like SECTION(".maps");
  * moment. A cache line for each. */
 struct tcp_room {
 	__u64 room;
-	__u64 reserved[7];
+	/* Changes before a SYN that the worker has not read is given to the kernel. */
+	__u64 taken_back;
+	__u64 reserved[6];
 };
 
 struct tcp_rooms_inner {
@@ -231,6 +233,16 @@ CALLED int put_syn(struct __sk_buff *skb, __u32 queue, __u32 frame_len)
 	return 1;
 }
 
+/* As in linux/bpf.h: up to where a ring has been read, and written. */
+enum { RING_READ = 2, RING_WRITTEN = 3 };
+
+CALLED __u64 position_of_syns(__u32 queue, __u64 which)
+{
+	void *ring = map_lookup(&tcp_syns, &queue);
+
+	return ring ? ringbuf_query(ring, which) : 0;
+}
+
 INLINE struct tcp_room *room_of(__u32 queue)
 {
 	const __u32 zero = 0;
@@ -251,6 +263,7 @@ CALLED int hand_syn_over(struct __sk_buff *skb, const struct opening *opening, _
 		return TCP_TABLE_FULL;
 	if (!may_hand_over(queue))
 		return WORKER_STUCK;
+	flow.syn_at = position_of_syns(queue, RING_WRITTEN) + 1;
 	failed = map_update(all, &opening->key, &flow, BPF_NOEXIST);
 	if (failed) {
 		not_handed_over(queue);
@@ -286,20 +299,59 @@ CALLED int give_room_back(__u32 queue)
 	return 0;
 }
 
-/* The number under which a SYN is counted that the verdict has found to open a connection of the worker of this queue. */
-CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
+INLINE int read_syn(struct __sk_buff *skb, struct opening *opening)
 {
 	__u64 head[HEAD_WORDS] = {};
 	const struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT };
+
+	if (load_head(skb, head, skb->len) != 0)
+		return 0;
+	if (is_tag(AT16(&frame, 12)))
+		read_opening(opening, frame.bytes, ETH_LEN + TAG_LEN, AT16(&frame, 16));
+	else
+		read_opening(opening, frame.bytes, ETH_LEN, AT16(&frame, 12));
+	return 1;
+}
+
+/* A SYN of a known tuple whose worker is stuck. If the worker has not read the first one, nobody has answered the peer: the
+ * kernel gets the tuple. Returns WORKER_STUCK if so, and TCP_STUCK if the kernel must not get the SYN. */
+CALLED __u32 take_syn_back(struct __sk_buff *skb)
+{
+	struct opening opening = {};
+	void *all = all_tcp_flows();
+	const struct tcp_flow *flow;
+	struct tcp_room *room;
+	__u64 syn_at, before;
+	__u32 queue;
+
+	if (!all || !read_syn(skb, &opening))
+		return TCP_STUCK;
+	flow = map_lookup(all, &opening.key);
+	if (!flow)
+		return WORKER_STUCK;
+	queue = flow->queue;
+	syn_at = flow->syn_at;
+	room = room_of(queue);
+	if (!room || position_of_syns(queue, RING_READ) >= syn_at)
+		return TCP_STUCK;
+	/* The worker looks at this after it has said that it has read a SYN, and gives up that SYN if it has changed. If another
+	 * CPU changes it first, that is just as good. */
+	before = *(volatile __u64 *)&room->taken_back;
+	__sync_val_compare_and_swap(&room->taken_back, before, before + 1);
+	if (position_of_syns(queue, RING_READ) >= syn_at)
+		return TCP_STUCK;
+	map_delete(all, &opening.key);
+	return WORKER_STUCK;
+}
+
+/* The number under which a SYN is counted that the verdict has found to open a connection of the worker of this queue. */
+CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
+{
 	struct opening opening = {};
 	int number;
 
-	if (load_head(skb, head, skb->len) != 0)
+	if (!read_syn(skb, &opening))
 		return TRUNCATED;
-	if (is_tag(AT16(&frame, 12)))
-		read_opening(&opening, frame.bytes, ETH_LEN + TAG_LEN, AT16(&frame, 16));
-	else
-		read_opening(&opening, frame.bytes, ETH_LEN, AT16(&frame, 12));
 	/* Both would be cut off with the payload: the checksum covers it, and Fast Open is the kernel's. */
 	if (opening.len > opening.header_len)
 		return TCP_SYN_DATA;

@@ -168,14 +168,25 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 /* Not 0 if workers' sockets take frames that are longer than a slot, or coalesced. Constant once loaded. */
 const volatile __u32 takes_large = 0;
 
-/* What the filter does with a segment that may be, or is, one of a worker's connection. Returns what the filter returns. */
-INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 queue, __u32 number, __u32 owner,
-			     __u32 len)
+/* The worker that has the connection is stuck. Nobody gets the segment, unless the worker has not even read the SYN. */
+INLINE int leave_stuck(struct per_cpu *cpu, int opens)
 {
+	/* If it opens the connection, it is counted when tc has decided. */
+	if (opens)
+		cpu->note_opens = OPENS_AGAIN;
+	else
+		cpu->counters[TCP_STUCK]++;
+	return 0;
+}
+
+/* What the filter does with a segment that may be, or is, one of a worker's connection. Returns what the filter returns. */
+INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 number, const struct frame *frame)
+{
+	const __u32 queue = cpu->queue, owner = frame->queue, len = frame->len;
+
 	if (number == TCP_OPENING) {
 		/* It is counted when tc has decided. */
-		cpu->queue = queue;
-		cpu->note_opens = 1;
+		cpu->note_opens = OPENS;
 		return 0;
 	}
 	if (number == CLAIMED_LARGE && !takes_large) {
@@ -184,17 +195,17 @@ INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 q
 	}
 	/* The flow's hash has changed since the connection was opened. If the worker that has it is asleep, this one gets the
 	 * frame, and passes it on. */
-	if (owner != queue && number == CLAIMED && may_hand_over(owner)) {
+	if (owner != queue && number == CLAIMED) {
+		if (!may_hand_over(owner))
+			return leave_stuck(cpu, frame->opens);
 		if (put(skb, owner, len)) {
 			cpu->counters[CLAIMED]++;
 			return 0;
 		}
 		not_handed_over(owner);
 	}
-	if (!may_hand_over(queue)) {
-		cpu->counters[TCP_STUCK]++;
-		return 0;
-	}
+	if (!may_hand_over(queue))
+		return leave_stuck(cpu, frame->opens);
 	cpu->counters[number & (COUNTERS - 1)]++;
 	if (number == CLAIMED_LARGE) {
 		close_ring(queue);
@@ -219,7 +230,7 @@ SECTION("socket") int twinpath_filter_tcp(struct __sk_buff *skb)
 	number = verdict & 0xff;
 	if (!test_run && (frame.is_known || number == TCP_OPENING)) {
 		leave_note(cpu, head, frame.len, 0);
-		return filter_connection(skb, cpu, cpu->queue, number, frame.queue, frame.len);
+		return filter_connection(skb, cpu, number, &frame);
 	}
 	if (number == CLAIMED) {
 		leave_note(cpu, head, frame.len, 0);
@@ -291,21 +302,26 @@ SECTION("classifier") int twinpath_opens(struct __sk_buff *skb)
 
 	if (!cpu || !connections)
 		return TCX_NEXT;
-	number = open_connection(skb, cpu->queue);
+	number = cpu->note_opens == OPENS_AGAIN ? take_syn_back(skb) : open_connection(skb, cpu->queue);
 	cpu->counters[number & (COUNTERS - 1)]++;
 	if (test_run)
 		return number;
-	return number == TCP_OPENING || number == TCP_SYN_TWICE ? TCX_DROP : TCX_NEXT;
+	return number == TCP_OPENING || number == TCP_SYN_TWICE || number == TCP_STUCK ? TCX_DROP : TCX_NEXT;
 }
 
 /* A segment of a connection of the worker, without a socket. */
-INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cpu, __u32 number, __u32 len)
+INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cpu, __u32 number,
+				       const struct frame *frame)
 {
 	if (number == CLAIMED_LARGE) {
 		number = TCP_TOO_LARGE;
 	} else if (!may_hand_over(0)) {
 		number = TCP_STUCK;
-	} else if (!put(skb, 0, len)) {
+		if (frame->opens) {
+			cpu->note_opens = OPENS_AGAIN;
+			tail_call(skb, &ingress_opens, 0);
+		}
+	} else if (!put(skb, 0, frame->len)) {
 		not_handed_over(0);
 		number = NO_SOCKET;
 	}
@@ -323,9 +339,10 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	__u32 number = verdict & 0xff;
 
 	if (connections && frame.is_known)
-		return decide_known_without_socket(skb, cpu, number, frame.len);
+		return decide_known_without_socket(skb, cpu, number, &frame);
 	if (connections && number == TCP_OPENING) {
 		cpu->queue = 0;
+		cpu->note_opens = OPENS;
 		tail_call(skb, &ingress_opens, 0);
 		return TCX_NEXT;
 	}

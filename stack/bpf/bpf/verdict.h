@@ -26,6 +26,7 @@ struct frame {
 	__u16 reflex; /* of the claim, once that is found */
 	__u16 queue;  /* of the worker that has the connection */
 	__u8 is_known; /* a worker has the connection, and its segments are not the kernel's */
+	__u8 opens; /* it is known, and is a SYN */
 	__u8 leaves_tcp; /* not 0: another program decides segments to ports where workers may have connections */
 };
 
@@ -283,6 +284,7 @@ INLINE verdict_t decide_connection(struct frame *frame, const struct packet *pac
 	if (flow && !(flow->flags & TCP_DECLINED)) {
 		frame->queue = flow->queue;
 		frame->is_known = 1;
+		frame->opens = opening == OPENING;
 		return wrong ? BY(CLAIMED_LARGE, index) : BY(CLAIMED, index);
 	}
 	if (wrong)
@@ -371,6 +373,7 @@ INLINE verdict_t decide_tcp_of(struct frame *frame, const struct packet *packet)
 	frame->reflex = copied.reflex;
 	frame->queue = copied.queue;
 	frame->is_known = copied.is_known;
+	frame->opens = copied.opens;
 	return verdict;
 }
 #endif

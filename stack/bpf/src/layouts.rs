@@ -192,6 +192,7 @@ pub(crate) struct TcpFlow {
     pub(crate) queue: u16,
     pub(crate) reserved: u16,
     pub(crate) flags: u32,
+    pub(crate) syn_at: u64,
 }
 
 // SAFETY: repr(C), of integers, without padding; any bytes are a value.
@@ -203,10 +204,13 @@ pub(crate) const SYN_QUEUES: usize = 64;
 pub(crate) mod syn {
     pub(crate) const LEN_AT: usize = 0;
     pub(crate) const BYTES_AT: usize = 8;
+    pub(crate) const LEN: usize = 128;
 }
 
 /// `struct tcp_room` of opens.h: where its fields are, and its length, bytes.
 pub(crate) mod tcp_room {
+    pub(crate) const ROOM_AT: usize = 0;
+    pub(crate) const TAKEN_BACK_AT: usize = 8;
     pub(crate) const LEN: usize = 64;
 }
 

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use aya::maps::{HashMap, MapData, RingBuf};
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
+use twinpath_wire::tcp_frame;
 
 use crate::SteerError;
 use crate::layout::family;
@@ -23,6 +25,8 @@ pub struct TcpClaims {
     flows: RefCell<HashMap<MapData, FlowKeyBytes, TcpFlow>>,
     syns: RingBuf<MapData>,
     rooms: Arc<Mapped>,
+    /// The word of the programs, when all SYNs before it had been read.
+    taken_back: u64,
 }
 
 impl std::fmt::Debug for TcpClaims {
@@ -41,7 +45,7 @@ impl TcpClaims {
         syns: RingBuf<MapData>,
         rooms: Arc<Mapped>,
     ) -> Self {
-        Self { queue, flows: RefCell::new(flows), syns, rooms }
+        Self { queue, flows: RefCell::new(flows), syns, rooms, taken_back: 0 }
     }
 
     /// Readable while a SYN waits. To find out by reading, call [`Self::next_syns`], which costs two loads if there is none.
@@ -52,28 +56,49 @@ impl TcpClaims {
 
     /// Calls `take` with each SYN that waits: a frame from the MAC header to the last TCP option, without payload or
     /// padding. Its lengths are valid; its checksums were not verified, and a virtual device may have left that of TCP to
-    /// hardware. It has neither an MD5 nor an AO option.
+    /// hardware. It has neither an MD5 nor an AO option. SYNs that waited while the programs found this worker stuck, and gave
+    /// some of them to the kernel, are lost.
     pub fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
-        while let Some(record) = self.syns.next() {
+        let mut changed = None;
+        while let Some(record) = self.next_record() {
             // The programs write nothing else.
-            if let Some(frame) = frame_of(&record) {
+            let Some(frame) = frame_of(&record) else { continue };
+            // A program says first that it takes a SYN back, and then looks whether it was read.
+            fence(Ordering::SeqCst);
+            let taken_back = self.word_at(tcp_room::TAKEN_BACK_AT);
+            if taken_back == self.taken_back {
                 take(frame);
+                continue;
+            }
+            // Some of those that waited are the kernel's now. The peers of the others send theirs again.
+            changed = Some(taken_back);
+            if let Some((remote, local)) = tcp_frame::ends(frame) {
+                // It fails only if the map is gone.
+                let _ = self.release(local, remote);
             }
         }
+        self.taken_back = changed.unwrap_or(self.taken_back);
+    }
+
+    /// The next record, of which the ring is then free.
+    fn next_record(&mut self) -> Option<[u8; syn::LEN]> {
+        let record = self.syns.next()?;
+        let mut copied = [0; syn::LEN];
+        copied.iter_mut().zip(record.iter()).for_each(|(to, from)| *to = *from);
+        Some(copied)
     }
 
     /// How many more SYNs the programs will leave to this worker.
     #[must_use]
     pub fn room(&self) -> u32 {
         // A program takes one off before it looks, and gives it back.
-        let room = self.word().map_or(0, |word| word.load(std::sync::atomic::Ordering::Relaxed));
-        u32::try_from(room as i64).unwrap_or(0)
+        u32::try_from(self.word_at(tcp_room::ROOM_AT) as i64).unwrap_or(0)
     }
 
     /// The programs may leave this many SYNs to this worker from now on, beside those that wait; 0: the kernel gets all.
     /// A program that runs at the same time may still take one more.
     pub fn set_room(&self, room: u32) {
-        self.rooms.store(self.place(), room.into());
+        self.rooms.store(self.place(tcp_room::ROOM_AT), room.into());
     }
 
     /// The connection is over, after TIME_WAIT: the next segment with its tuple is like any other.
@@ -102,16 +127,17 @@ impl TcpClaims {
     }
 
     fn set(&self, local: SocketAddr, remote: SocketAddr, flags: u32) -> Result<(), SteerError> {
-        let flow = TcpFlow { queue: self.queue, reserved: 0, flags };
+        let flow = TcpFlow { queue: self.queue, flags, ..TcpFlow::default() };
         self.flows.borrow_mut().insert(key_of(local, remote), flow, 0).map_err(wrote("tcp_flows"))
     }
 
-    fn place(&self) -> usize {
-        usize::from(self.queue) * tcp_room::LEN / 8
+    fn place(&self, at: usize) -> usize {
+        (usize::from(self.queue) * tcp_room::LEN + at) / 8
     }
 
-    fn word(&self) -> Option<&std::sync::atomic::AtomicU64> {
-        self.rooms.word(self.place())
+    /// A word that the programs share with this worker.
+    fn word_at(&self, at: usize) -> u64 {
+        self.rooms.word(self.place(at)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 }
 

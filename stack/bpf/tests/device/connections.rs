@@ -469,6 +469,47 @@ fn a_segment_that_reaches_another_worker_goes_to_its_own_if_that_one_looks() {
     });
 }
 
+/// Of two SYNs, the worker reads only the first one before it is stuck. The peers send theirs again.
+fn stuck_with_a_syn(mut rig: Rig) {
+    let word = first_word(rig.steering.pending().unwrap());
+    // As if the worker had not looked for as long as the machine has been up, or had looked just now.
+    let syn_to = |rig: &Rig, port, is_stuck: bool| {
+        word.store(u64::from(is_stuck));
+        rig.inject(&Made { port, ..SYN_PLAIN });
+        rig.answers(port)
+    };
+    rig.worker.set_room(5);
+    assert_eq!((syn_to(&rig, 4000, false), rig.syns().len()), (vec![], 1));
+    assert_eq!(syn_to(&rig, 4001, false), []);
+    assert_eq!((syn_to(&rig, 4000, true), rig.count("tcp_stuck")), (vec![], 1));
+    assert_eq!((syn_to(&rig, 4001, true), rig.count("worker_stuck")), (vec![SYN | ACK], 1));
+    // The worker goes on, and gives up what it has not read: some of it is the kernel's.
+    assert_eq!((syn_to(&rig, 4002, false), rig.syns().len()), (vec![], 0));
+    assert_eq!((syn_to(&rig, 4002, false), rig.syns().len()), (vec![], 1));
+    assert_eq!((syn_to(&rig, 4001, false), rig.count("tcp_syn_of_kernel")), (vec![SYN | ACK], 1));
+}
+
+#[test]
+fn a_syn_that_a_stuck_worker_has_not_read_is_the_kernels_when_it_is_sent_again() {
+    each_way(true, |lab, how| {
+        let flows = TcpFlows::load(2).unwrap();
+        stuck_with_a_syn(Rig::of(lab, how, flows, Duration::from_millis(1), false));
+    });
+}
+
+#[test]
+fn the_same_without_a_socket() {
+    each_way(true, |lab, how| {
+        let flows = TcpFlows::load(2).unwrap();
+        let mut rig = Rig::of(lab, how, flows, Duration::from_millis(1), false);
+        rig.socket = rig.lab.injector();
+        let mut ring = ring(&rig.steering, 0);
+        ring.open();
+        ring.set_without_socket(true);
+        stuck_with_a_syn(rig);
+    });
+}
+
 /// Nothing waits for the one that has the connection, so it must not be found stuck later.
 #[test]
 fn a_segment_that_its_worker_does_not_get_leaves_no_mark_at_it() {
