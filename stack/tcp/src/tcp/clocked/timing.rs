@@ -641,7 +641,7 @@ const WHOLE: [u8; 8] = [2, 4, 5, 180, 1, 1, 4, 2];
 #[test]
 fn a_path_that_loses_long_segments_without_a_word_gets_shorter_ones() {
     let config = Config { black_hole_detection: true, retries: 8, rto_max: S, ..without_probe() };
-    let mut rig = Rig::open(config.clone(), Options::default(), 0, &WHOLE);
+    let mut rig = Rig::established(config.clone(), Options::default(), 0, &WHOLE);
     rig.write(2920);
     for wait in [RTO, 2 * RTO] {
         assert_eq!(rig.fires(wait), [(1, 1460)]);
@@ -665,7 +665,8 @@ fn a_path_that_loses_long_segments_without_a_word_gets_shorter_ones() {
     assert!(rig.write(1460).iter().all(|it| it.len <= 512));
 
     // Linux's default: the path is asked nothing.
-    let mut rig = Rig::open(Config { black_hole_detection: false, ..config }, Options::default(), 0, &WHOLE);
+    let mut rig =
+        Rig::established(Config { black_hole_detection: false, ..config }, Options::default(), 0, &WHOLE);
     rig.write(2920);
     for wait in [RTO, 2 * RTO, 4 * RTO, S, S, S, S] {
         assert_eq!(rig.fires(wait), [(1, 1460)]);
@@ -676,7 +677,7 @@ fn a_path_that_loses_long_segments_without_a_word_gets_shorter_ones() {
 #[test]
 fn short_segments_that_are_lost_say_nothing_about_the_path() {
     let config = Config { black_hole_detection: true, rto_max: S, ..without_probe() };
-    let mut rig = Rig::open(config, Options::default(), 0, &WHOLE);
+    let mut rig = Rig::established(config, Options::default(), 0, &WHOLE);
     rig.write(1000);
     for wait in [RTO, 2 * RTO, 4 * RTO, S, S] {
         assert_eq!(rig.fires(wait), [(1, 1000)]);

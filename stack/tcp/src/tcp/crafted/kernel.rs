@@ -1,5 +1,7 @@
 //! An engine beside a kernel that takes what the engine leaves to it.
 
+use twinpath_wire::tcp::{self, Header};
+
 use super::*;
 
 /// Listens for one connection; the kernel takes the rest.
