@@ -95,6 +95,17 @@ fn a_silent_peer_with_a_closed_window_is_given_up_at_the_time_that_both_ends_hav
 }
 
 #[test]
+fn a_window_that_closes_before_data_in_flight_leaves_the_time_as_it_is() {
+    let config = Config { rto_max: 20 * S, ..without_probe() };
+    let mut rig = with_options(config, advertising(1000 * S));
+    rig.write(1000);
+    let sent = rig.now;
+    rig.say(1, 1, 0, &[]);
+    time_to_end(&mut rig);
+    assert_eq!(rig.now.since(sent), 1000 * S);
+}
+
+#[test]
 fn section_4_2_keepalive_begins_later_than_the_user_timeout() {
     let mut rig = with_options(separate(), Options { advertised_timeout: 200 * S, ..keepalive() });
     let began = rig.now;
@@ -122,6 +133,8 @@ fn section_4_2_keepalive_follows_the_time_that_the_peer_says() {
     let began = rig.now;
     while rig.fire().is_empty() {}
     assert_eq!((rig.now.since(began), rig.counters().keepalives), (51 * S, 1));
+    assert_eq!(rig.fires(3 * S), [(0, 0)], "the number of questions decides here, too");
+    assert_eq!(rig.ended(), None);
     // An idle time that is longer anyway stays.
     let options = Options { keepalive: 7200 * S, advertised_timeout: 200 * S, ..keepalive() };
     let rig = with_options(separate(), options);

@@ -246,6 +246,10 @@ fn blocks_of_sack_are_said_beside_it_where_both_fit() {
     let mut rig = opened(separate(), advertising(300), &SACK);
     let said = rig.data(101, 100);
     assert_eq!((all_say(&said), said[0].blocks()), (vec![Some(300)], vec![(101, 201)]));
+    // Data and a block leave two bytes: an acknowledgement says it.
+    rig.set(advertising(400));
+    let said = rig.write(986);
+    assert_eq!((all_say(&said), said[0].blocks().len()), (vec![None, Some(400)], 1));
     // Three gaps and timestamps take all of the room.
     let syn_options = Offer { mss: 1000, sack: true, stamp: Some(1), ..Offer::default() }.bytes();
     let mut rig = opened(separate(), silent(), &syn_options);
