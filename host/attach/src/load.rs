@@ -106,7 +106,12 @@ impl<'a> Loading<'a> {
     }
 
     const fn features(self) -> Features<'a> {
-        Features { reflexes: None, connections: self.connections, large: self.super_frames }
+        Features {
+            reflexes: None,
+            connections: self.connections,
+            large: self.super_frames,
+            verifies_syns: !self.virtual_device,
+        }
     }
 
     /// Loads the programs that steer, with the words in which they record stuck workers if the kernel

@@ -46,6 +46,7 @@ enum number {
 	TCP_TOO_LARGE = 34, /* nobody takes a frame of this size: dropped */
 	TCP_STUCK = 35,	    /* the worker is stuck: dropped */
 	TCP_MARTIAN = 36,   /* a SYN from an address that no other host can have: passed */
+	TCP_BAD_CHECKSUM = 37, /* a SYN whose checksum is wrong: passed */
 	COUNTERS = 64,
 };
 

@@ -7,6 +7,7 @@
 
 #include "connections.h"
 #include "head.h"
+#include "reflex.h"
 
 /* The Ethernet header, a tag, the IPv6 header, and the longest TCP header. */
 enum { TCP_OPTIONS_MAX = 40, SYN_HEAD_MAX = ETH_LEN + TAG_LEN + IPV6_LEN + TCP_LEN + TCP_OPTIONS_MAX };
@@ -176,6 +177,28 @@ INLINE int is_martian(const struct flow_key *key)
 	    (source[2] == be32(0xffff) || (source[2] == 0 && (source[3] == 0 || source[3] == be32(1)))))
 		return 1;
 	return is_from_this_host(key);
+}
+
+/* Not 0 if the checksum of a SYN must be right, as no device leaves it partial. Otherwise the worker takes a partial one, too.
+ * Constant once loaded. */
+const volatile __u32 verifies_syns = 0;
+
+/* Whether the checksum of a SYN without payload is right (RFC 9293 section 3.1). */
+CALLED int has_right_checksum(struct __sk_buff *skb, const struct opening *opening)
+{
+	/* Zeros change no sum. */
+	__u8 header[64] = {};
+	__u64 len = opening->header_len;
+	long long sum;
+
+	if (csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 1;
+	WITHIN(len, TCP_LEN, TCP_LEN + TCP_OPTIONS_MAX);
+	if (load_at(skb, opening->tcp_at, header, (__u32)len) != 0)
+		return 0;
+	sum = csum_diff(0, 0, opening->key.source, 2 * sizeof(opening->key.source), 0);
+	sum = csum_diff(0, 0, header, sizeof(header), (__u32)sum);
+	return fold((__u64)(__u32)sum + be16((__u16)len) + be16(TCP)) == 0xffff;
 }
 
 /* Whether the kernel has nothing but a listener for the tuple. */
@@ -359,6 +382,8 @@ CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
 		return TCP_AUTHENTICATED;
 	if (test_run)
 		return TCP_OPENING;
+	if (verifies_syns && !has_right_checksum(skb, &opening))
+		return TCP_BAD_CHECKSUM;
 	if (is_martian(&opening.key))
 		return TCP_MARTIAN;
 	if (!is_only_listened_to(skb, &opening.key))

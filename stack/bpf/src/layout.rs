@@ -12,7 +12,7 @@ use twinpath_wire::flow_key::address_bytes;
 pub(crate) use crate::layouts::*;
 
 /// The names of the counters that only the programs have.
-pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 13] = [
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 14] = [
     (NO_SOCKET, "no_socket"),
     (WITHHELD, "withheld_from_kernel"),
     (OTHER_FRAME, "note_of_other_frame"),
@@ -26,6 +26,7 @@ pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 13] = [
     (TCP_TOO_LARGE, "tcp_too_large"),
     (TCP_STUCK, "tcp_stuck"),
     (TCP_MARTIAN, "tcp_martian"),
+    (TCP_BAD_CHECKSUM, "tcp_bad_checksum"),
 ];
 
 /// The number of the IP family: 4 or 6.

@@ -50,6 +50,7 @@ pub(crate) const TCP_SYN_TWICE: usize = 33;
 pub(crate) const TCP_TOO_LARGE: usize = 34;
 pub(crate) const TCP_STUCK: usize = 35;
 pub(crate) const TCP_MARTIAN: usize = 36;
+pub(crate) const TCP_BAD_CHECKSUM: usize = 37;
 pub(crate) const UDP_INDEX: usize = 0;
 pub(crate) const TCP_INDEX: usize = 1;
 pub(crate) const PROTOCOLS: usize = 2;

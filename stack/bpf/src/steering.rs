@@ -102,6 +102,8 @@ pub struct Features<'a> {
     /// The sockets of workers take segments of their connections that are longer than a slot, or coalesced, as they
     /// are. Otherwise these are dropped and counted. Every worker must have a socket then.
     pub large: bool,
+    /// A SYN whose checksum is wrong is the kernel's. Not for an interface whose frames may have partial checksums.
+    pub verifies_syns: bool,
 }
 
 /// The loaded programs and maps of one interface. Dropping it detaches everything, as [`Steering::detach`] does.
@@ -217,6 +219,10 @@ impl Steering {
         let takes_large = u32::from(features.large);
         if matches!(path, Path::Packet) {
             loader.override_global("takes_large", &takes_large, true);
+        }
+        let verifies_syns = u32::from(features.verifies_syns);
+        if flows.is_some() {
+            loader.override_global("verifies_syns", &verifies_syns, true);
         }
         let connections = u32::from(flows.is_some());
         loader.override_global("connections", &connections, true);

@@ -160,6 +160,7 @@ pub(super) const FILES: [Made; 4] = [
                     "TCP_TOO_LARGE",
                     "TCP_STUCK",
                     "TCP_MARTIAN",
+                    "TCP_BAD_CHECKSUM",
                     "UDP_INDEX",
                     "TCP_INDEX",
                     "PROTOCOLS",

@@ -75,9 +75,13 @@ impl Rig {
     }
 
     fn of(lab: Lab, how: TcAttach, flows: TcpFlows, fail_open: Duration, large: bool) -> Self {
+        Self::with(lab, how, flows, fail_open, Features { large, ..Features::default() })
+    }
+
+    fn with(lab: Lab, how: TcAttach, flows: TcpFlows, fail_open: Duration, features: Features<'_>) -> Self {
         add_peers();
         let flows = Arc::new(flows);
-        let features = Features { connections: Some(&flows), large, ..Features::default() };
+        let features = Features { connections: Some(&flows), ..features };
         let mut steering = Steering::load_with(Path::Packet, 2, fail_open, features).unwrap();
         steering.attach_tc(lab.ifindex, how).unwrap();
         let filter = |socket: std::os::fd::BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
@@ -240,6 +244,27 @@ fn a_syn_from_an_address_that_no_peer_has_is_the_kernels() {
             assert_eq!(rig.syns().len(), 1, "{from}");
         }
         assert_eq!((rig.count("tcp_martian"), rig.worker.room()), (12, 45));
+    });
+}
+
+#[test]
+fn a_syn_with_a_wrong_checksum_is_the_kernels_unless_it_may_be_partial() {
+    each_way(true, |lab, how| {
+        let features = Features { verifies_syns: true, ..Features::default() };
+        let mut rig = Rig::with(lab, how, TcpFlows::load(2).unwrap(), Duration::ZERO, features);
+        rig.worker.set_room(9);
+        let options = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+        for (v6, options) in BOTH.into_iter().flat_map(|v6| [(v6, &[][..]), (v6, &options)]) {
+            let syn = Made { v6, options, port: 4000 + options.len() as u16, ..SYN_PLAIN };
+            let mut frame = syn.frames().remove(0);
+            let checksum_at = if v6 { 70 } else { 50 };
+            frame[checksum_at] ^= 1;
+            rig.injector.send(&frame);
+            assert_eq!((rig.answers(syn.port), rig.syns().len()), (vec![], 0));
+            rig.inject(&syn);
+            assert_eq!((rig.answers(syn.port), rig.syns()), (vec![], syn.frames()));
+        }
+        assert_eq!((rig.count("tcp_bad_checksum"), rig.worker.room()), (4, 5));
     });
 }
 
@@ -614,7 +639,7 @@ fn the_programs_load_with_all_that_they_can_do() {
     let kept = Arc::new(KeptMaps::create(64, 1).unwrap());
     let plan = ReflexPlan { partial_checksums: true, rate: 1000, tries_worker: true };
     let reflexes = Some((&plan, Some(&kept)));
-    let features = Features { reflexes, connections: Some(&flows), large: true };
+    let features = Features { reflexes, connections: Some(&flows), large: true, verifies_syns: true };
     assert!(Steering::load_with(Path::Packet, 64, Duration::from_millis(1), features).is_ok());
     let error = TcpFlows::load(TCP_WORKERS_MAX + 1).unwrap_err();
     assert!(matches!(error, SteerError::Queue { queue: 65, max: 64 }), "{error}");
