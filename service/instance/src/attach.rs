@@ -3,7 +3,7 @@
 
 use twinpath_attach::path::choose::WhyNot;
 use twinpath_attach::path::facts;
-use twinpath_attach::{Attachment, learn_facts, tidy};
+use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::{Path, PathAsked};
 use twinpath_lifecycle::{Event, Outcome, Phase};
 use twinpath_serve::ServeCommand;
@@ -78,9 +78,10 @@ impl Instance {
 
     /// Ends the connections of a former attachment if there is no path for them now. Returns the outcome.
     pub(super) fn without_path(&mut self, outcome: Outcome) -> Outcome {
-        let has_none = |attachment: &Attachment| attachment.no_connections().is_some();
         // ChoosePath is done, too, and attaches nothing yet.
-        if outcome != Outcome::Done || self.interface.attachment.as_ref().is_some_and(has_none) {
+        let has_none = self.connections.flows().is_none()
+            || self.interface.attachment.as_ref().is_some_and(|it| it.no_connections().is_some());
+        if outcome != Outcome::Done || has_none {
             self.abort_connections();
         }
         outcome

@@ -388,14 +388,9 @@ impl Instance {
             self.plan.services.iter().flat_map(named).any(|known| known == address)
         };
         check_addresses(planned, was_served, &self.mirror, &self.interface.name)?;
-        let bound = hold_all_ports(fresh.map(|(_, plan)| plan), plan.workers, &mut own)?;
-        let mut named = bound.iter();
-        let planned = changes.services.iter().zip(plan.services);
-        let planned = planned.map(|(origin, plan)| match is_fresh(&origin).then(|| named.next()).flatten() {
-            Some(sockets) => sockets.name_ports(plan),
-            None => plan,
-        });
-        let plan = Plan { services: planned.collect(), ..plan };
+        let bound = hold_all_ports(fresh.clone().map(|(_, plan)| plan), plan.workers, &mut own)?;
+        let named = fresh.zip(&bound).map(|((_, plan), sockets)| sockets.name_ports(plan.clone())).collect();
+        let plan = with_fresh(plan, changes, named);
         let fresh = changes.services.iter().zip(&plan.services).zip(services);
         let fresh: Vec<_> = fresh.filter(|((origin, _), _)| is_fresh(origin)).collect();
         let held = |ethertype| self.interface.frame_claims.iter().any(|it| it.ethertype() == ethertype);
@@ -421,14 +416,16 @@ impl Instance {
         let count = self.workers.len();
         let workers = self.for_workers(count, true);
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        let (mut helds, mut fresh_plans) = (Vec::new(), Vec::new());
+        let (mut helds, mut guarded) = (Vec::new(), Vec::new());
         for ((((_, plan), service), sockets), part) in fresh.into_iter().zip(bound).zip(parts) {
-            helds.push(Held::of(part, &sockets).map_err(InstanceError::Control)?);
-            fresh_plans.push((*plan).clone());
-            let new = workers.service(plan, part, &**service, sockets)?;
+            let held = Held::of(part, &sockets).map_err(InstanceError::Control)?;
+            let plan = self.connections.guarded(plan, &held);
+            let new = workers.service(&plan, part, &**service, sockets)?;
             each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
+            helds.push(held);
+            guarded.push(plan);
         }
-        self.connections.guard(fresh_plans.iter().zip(&helds));
+        let plan = with_fresh(plan, changes, guarded);
         let mut helds = helds.into_iter();
         let fresh = changes.services.iter().map(|origin| if is_fresh(&origin) { helds.next() } else { None });
         Ok((Staged { fresh: fresh.collect(), services: each, frame_claims, metrics }, plan))
@@ -617,4 +614,15 @@ impl Instance {
         self.workers[worker].services.retain(|service| service.part != part);
         self.events.push_back(Event::Left(part));
     }
+}
+
+/// The plan with these as its new services, in their order.
+fn with_fresh(plan: Plan, changes: &Changes, fresh: Vec<ServicePlan>) -> Plan {
+    let mut fresh = fresh.into_iter();
+    let planned = changes.services.iter().zip(plan.services);
+    let services = planned.map(|(origin, plan)| match origin {
+        Origin::Kept(..) => plan,
+        Origin::Replaces(..) | Origin::New => fresh.next().unwrap_or(plan),
+    });
+    Plan { services: services.collect(), ..plan }
 }

@@ -62,13 +62,26 @@ impl Connections {
     /// Has the kernel's listeners drop what is claimed, before anything is: they would answer that with a reset. If the
     /// kernel refuses the filter, nothing is claimed from here on.
     pub(crate) fn guard<'a>(&mut self, held: impl Iterator<Item = (&'a ServicePlan, &'a Held)>) {
-        let Some(flows) = &self.flows else { return };
-        let held = held.filter(|(plan, _)| plan.fast_tcp).map(|(_, held)| held);
-        let sockets = held.flat_map(Held::sockets).filter(|(name, _)| name.socket == Use::Tcp);
-        if let Err(error) = sockets.map(|(_, listener)| listener).try_for_each(|it| flows.guard(it)) {
+        if let Err(error) = held.into_iter().try_for_each(|(plan, held)| self.guard_one(plan, held)) {
             tracing::warn!("the kernel serves all TCP connections: {error}");
             *self = Self { flows: None, why_not: Some(error.to_string()) };
         }
+    }
+
+    /// The plan of a service that a reload adds. If the kernel refuses the filter at its listeners, it has no connections
+    /// on the fast path; those of other services stay as they are.
+    pub(crate) fn guarded(&self, plan: &ServicePlan, held: &Held) -> ServicePlan {
+        let refused = self.guard_one(plan, held);
+        if let Err(error) = &refused {
+            tracing::warn!("the kernel serves all TCP connections of {}: {error}", plan.name);
+        }
+        ServicePlan { fast_tcp: plan.fast_tcp && refused.is_ok(), ..plan.clone() }
+    }
+
+    fn guard_one(&self, plan: &ServicePlan, held: &Held) -> Result<(), SteerError> {
+        let Some(flows) = self.flows.as_ref().filter(|_| plan.fast_tcp) else { return Ok(()) };
+        let mut listeners = held.sockets().filter(|(name, _)| name.socket == Use::Tcp);
+        listeners.try_for_each(|(_, listener)| flows.guard(listener))
     }
 }
 
@@ -100,5 +113,44 @@ impl TcpClaims for OfWorker {
 
     fn decline(&mut self, local: SocketAddr, remote: SocketAddr) {
         let _ = self.0.decline(local, remote);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::path::Path as FilePath;
+
+    use twinpath_config::Config;
+    use twinpath_sys::tcp_listener::Group;
+    use twinpath_test_rig::root_or_skip;
+
+    use super::*;
+    use crate::hold::KernelSockets;
+
+    fn held(listener: OwnedFd) -> Held {
+        let group = Group { listeners: vec![listener], guard: None };
+        Held::of(0, &KernelSockets { udp: [].into(), listeners: vec![(None, 7, group)] }).unwrap()
+    }
+
+    #[test]
+    fn a_refused_filter_takes_connections_from_the_new_service_alone() {
+        if !root_or_skip() {
+            return;
+        }
+        let text = "[service]\nkind = \"echo\"\ntcp = 7\ntcp_path = \"fast\"\n[interface]\nname = \"lo\"\n";
+        let config = Config::parse(text, FilePath::new("twinpath.toml")).unwrap();
+        let plan = Plan::of(&config).unwrap();
+        let connections = Connections::make(&plan, Path::Packet, 1);
+        assert!(connections.flows().is_some(), "{:?}", connections.why_not());
+        let service = &plan.services[0];
+        // The kernel refuses a filter for what is no socket.
+        let refused = connections.guarded(service, &held(File::open("/dev/null").unwrap().into()));
+        assert_eq!(refused, ServicePlan { fast_tcp: false, ..service.clone() });
+        assert!(connections.flows().is_some());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(&connections.guarded(service, &held(listener.into())), service);
     }
 }
