@@ -308,16 +308,6 @@ impl Tcp {
         }
     }
 
-    /// Resets all connections, those too that their programs have closed. Their names stay valid until they are closed.
-    pub fn give_up_all(&mut self) {
-        for index in 0..self.slots.len() as u32 {
-            if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
-                connection.give_up(&mut self.shared);
-                self.touch(index);
-            }
-        }
-    }
-
     /// A tuple was removed, and stands for nothing any more.
     fn is_gone(&mut self, tuple: &Tuple) {
         if let Some(gone) = &mut self.gone {

@@ -263,7 +263,7 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = fast.as_deref_mut() else { return };
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         fast.server.cut(FastCall { now, service, counters, drops, io: &(), handlers });
-        fast.cut();
+        fast.cut(now);
         self.serve_fast(now, NO_PORT, io);
     }
 

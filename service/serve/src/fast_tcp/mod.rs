@@ -176,9 +176,9 @@ impl<C: Send> FastTcp<C> {
     }
 
     /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.
-    pub(crate) fn cut(&mut self) {
+    pub(crate) fn cut(&mut self, now: Instant) {
         self.server.listener().cut();
-        self.server.listener().tcp_mut().give_up_all();
+        self.server.listener().abort_all(now);
         self.is_cut = true;
     }
 

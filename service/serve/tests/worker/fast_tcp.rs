@@ -486,12 +486,6 @@ fn what_belongs_to_no_connection_is_dropped_and_not_answered() {
 }
 
 impl Rig {
-    /// What the client has to send goes its way, and the worker does not turn.
-    fn send(&mut self) {
-        let Self { tcp, programs, wire, pool, kernel, now, .. } = self;
-        tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
-    }
-
     /// A segment of a peer that is no engine.
     fn say(&mut self, port: u16, (sequence, acknowledgement): (u32, u32), flags: u8) {
         let tuple = Tuple::new(SocketAddr::from(([192, 0, 2, 2], port)), SERVER.into());
@@ -595,7 +589,11 @@ fn no_syn_is_taken_whose_next_hop_cannot_be_asked_for() {
     }
     assert!(asked > 512 && !rig.kernel.is_empty() && rig.programs.known().room < 8);
     let waiting = rig.declined().iter().filter(|declined| !**declined).count() as u64;
-    assert_eq!(rig.serve.fast_tcp.fast_declined.get() + waiting, asked, "all others were the kernel's at once");
+    assert_eq!(
+        rig.serve.fast_tcp.fast_declined.get() + waiting,
+        asked,
+        "all others were the kernel's at once"
+    );
 }
 
 #[test]
@@ -605,7 +603,7 @@ fn a_port_used_again_right_after_a_reset_is_served_at_once() {
     let id = rig.connect(4000);
     assert_eq!(rig.echo(id, b"hello"), b"hello");
     rig.tcp.abort(rig.now, id);
-    rig.send();
+    rig.client_turn();
     let (id, before) = (rig.connect(4000), rig.now);
     assert_eq!(rig.echo(id, b"again"), b"again");
     assert!(rig.now.since(before) < Duration::from_millis(100));

@@ -115,7 +115,7 @@ fn what_is_given_up_is_reset_and_told_to_its_program() {
     rig.open(0, &SACK);
     rig.write(100);
     rig.close();
-    rig.tcp.give_up_all();
+    rig.tcp.give_up(&tuple);
     assert!(rig.output().iter().all(|it| it.has(Flags::RST)));
     assert_eq!(rig.tcp.count(), (0, 0, 0));
 }
