@@ -193,8 +193,8 @@ INLINE int filter_connection(struct __sk_buff *skb, struct per_cpu *cpu, __u32 n
 		cpu->counters[TCP_TOO_LARGE]++;
 		return 0;
 	}
-	/* The flow's hash has changed since the connection was opened. If the worker that has it is asleep, this one gets the
-	 * frame, and passes it on. */
+	/* The number of sockets has changed since the connection was opened. If the worker that has it is asleep, this one gets
+	 * the frame, and drops it. */
 	if (owner != queue && number == CLAIMED) {
 		if (!may_hand_over(owner))
 			return leave_stuck(cpu, frame->opens);

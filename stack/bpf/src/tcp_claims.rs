@@ -55,9 +55,10 @@ impl TcpClaims {
     }
 
     /// Calls `take` with each SYN that waits: a frame from the MAC header to the last TCP option, without payload or
-    /// padding. Its lengths are valid; a virtual device may have left its checksum of TCP to hardware, or it is wrong.
-    /// Other devices' are right ([`Features::verifies_syns`](crate::Features)). It has neither an MD5 nor an AO option. SYNs that waited while the programs found this worker stuck, and gave
-    /// some of them to the kernel, are lost.
+    /// padding. Its lengths are valid. A virtual device may have left its checksum of TCP to hardware, or it is wrong;
+    /// those of other devices are right ([`Features::verifies_syns`](crate::Features)). It has neither an MD5 nor an AO
+    /// option. SYNs that waited while the programs found this worker stuck, and gave some of them to the kernel, are
+    /// lost.
     pub fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
         let mut changed = None;
         while let Some(record) = self.next_record() {

@@ -485,7 +485,7 @@ fn a_segment_that_reaches_another_worker_goes_to_its_own_if_that_one_looks() {
         rig.flows.claims(1).unwrap().insert(near, far).unwrap();
         let (mut own, mut other) = (ring(&rig.steering, 0), ring(&rig.steering, 1));
         rig.inject(&PLAIN);
-        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 1), "this worker passes it on");
+        assert_eq!((rig.answers(4000), rig.taken().len()), (vec![], 1), "its own worker is asleep");
         own.open();
         other.open();
         rig.inject(&PLAIN);
