@@ -8,7 +8,7 @@ pub(crate) fn micros(now: Instant, at: Instant) -> u32 {
     u32::try_from(now.nanos_since(at) / 1000).unwrap_or(u32::MAX).max(1)
 }
 
-/// So many us later.
+/// The time `us` microseconds later.
 #[inline(always)]
 pub(crate) fn after(at: Instant, us: u64) -> Instant {
     Instant::from_nanos(at.as_nanos().saturating_add(us.saturating_mul(1000)))

@@ -41,9 +41,9 @@ pub(crate) struct Sent {
     pub(crate) flags: u8,
     /// Segments.
     pub(crate) count: u32,
-    /// So many records from this one on are acknowledged selectively, at the least, if this one is.
+    /// If this record is acknowledged selectively: at least this many records are, from this one on.
     pub(crate) sacked_from: u32,
-    /// So many records up to this one are no first transmissions that wait, at the least, if this one is none.
+    /// If this record is no first transmission that waits: at least this many records up to it are none either.
     pub(crate) settled_before: u32,
 }
 

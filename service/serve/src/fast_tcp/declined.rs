@@ -11,7 +11,7 @@ use super::TcpClaims;
 /// or its peer has given up for this time.
 const DECLINED_FOR: Duration = Duration::from_secs(10);
 
-/// So many tuples may be declined at a time: while there are more, the programs take no SYN.
+/// Maximum number of declined tuples. While there are this many, the programs take no SYN.
 const DECLINED_MAX: usize = 4096;
 
 /// The tuples, oldest first, with the end of their time.

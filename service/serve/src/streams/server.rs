@@ -168,7 +168,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         self.most
     }
 
-    /// So many connections of another server count against the maximum of this one.
+    /// Sets how many connections of another server count against the maximum of this one.
     pub const fn count_elsewhere(&mut self, connections: u32) {
         self.elsewhere = connections;
     }

@@ -18,7 +18,7 @@ pub(super) struct Again {
     start: Seq,
     end: Seq,
     at: Instant,
-    /// So many entries up to this one hold nothing any more, at the least.
+    /// At least this many entries, up to this one, hold nothing any more.
     behind: u32,
 }
 
