@@ -3,9 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use twinpath_leases::sockets::{await_lapse, early};
 use twinpath_sys::fork::process_number;
-
-use twinpath_leases::sockets::early;
 
 use super::leaving::close_own;
 use super::{
@@ -49,6 +48,9 @@ fn has_become_own(owner: u64) -> bool {
     }
     let error = errno();
     become_own(false);
+    if USED.load(Ordering::Relaxed) > 0 {
+        await_lapse();
+    }
     TELL.get().inspect(|tell| (tell.was_forked)());
     set_errno(error);
     true

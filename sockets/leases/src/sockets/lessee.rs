@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
-use rustix::event::Timespec;
+use rustix::event::{Timespec, poll};
 use rustix::fs::CWD;
 use rustix::thread::futex;
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
-use twinpath_rings::lease::Room;
+use twinpath_rings::lease::{LEASE, Room};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
@@ -125,6 +125,21 @@ pub struct Lessee {
     leading: Leading,
     /// The descriptor by which threads are counted that wait since before the lease; -1: nobody does.
     early: AtomicI32,
+}
+
+/// For a process that was made without a handler that would have closed its parent's rings: the parent may have looked at one
+/// just before. A ring that nobody looks at takes frames for [`LEASE`] at most. So what comes after this call is in the
+/// kernel's socket, unless the parent goes on to receive. Allocates nothing.
+pub fn await_lapse() {
+    let until = clock::now() + LEASE;
+    loop {
+        let left_ns = until.nanos_since(clock::now());
+        if left_ns == 0 {
+            return;
+        }
+        // A handler that interrupts it does not shorten it.
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: left_ns as i64 }));
+    }
 }
 
 /// A thread waits in the kernel. It is dropped also if the thread is cancelled meanwhile.

@@ -33,7 +33,7 @@ pub use crate::lending::{Access, Lent};
 pub use counts::SocketCounts;
 pub use holder::{Call, KernelRead, Readiness, Received, Step, Wait};
 pub use leading::{Lead, Watch};
-pub use lessee::{Asking, LentBy, LentOn, Lessee, Waits};
+pub use lessee::{Asking, LentBy, LentOn, Lessee, Waits, await_lapse};
 pub use poll::{Event, Interest, Poll};
 pub use precise::Precise;
 pub use socket::{SendBy, SocketPath, UdpSocket};
