@@ -33,6 +33,7 @@ mod stream;
 mod tcp;
 
 pub use config::{Acks, Config, CongestionKind, Ecn, Options};
+pub use connection::{Snapshot, Windows};
 pub use counters::Counters;
 pub use info::{Info, TcpState};
 pub use marks::End;

@@ -26,6 +26,11 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.ranges.capacity() * size_of::<Range>()
     }

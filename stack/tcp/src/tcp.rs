@@ -12,7 +12,7 @@ use twinpath_wire::tcp::Flags;
 
 use crate::buffer::Pool;
 use crate::config::{Config, Options};
-use crate::connection::{Connection, Fresh, Reply, Shared};
+use crate::connection::{Connection, Fresh, Reply, Shared, Snapshot};
 use crate::counters::Counters;
 use crate::handshake::{Handshake, OpenedBy};
 use crate::info::{Info, TcpState};
@@ -635,6 +635,32 @@ impl Tcp {
         let _ = now;
         if let Some((connection, shared)) = self.both(id) {
             connection.abort(shared);
+            self.touch(id.index);
+        }
+    }
+
+    /// Every connection, but for half-open ones, with whether its program is done with it.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, bool)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let connection = slot.connection.as_deref()?;
+            let id = ConnectionId { index: index as u32, generation: slot.generation };
+            Some((id, connection.is_orphan()))
+        })
+    }
+
+    /// The connection as a value, with which another implementation can go on. `None`: there is no such connection, its
+    /// handshake is under way, or it has ended.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant, id: ConnectionId) -> Option<Snapshot<'_>> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        slot.connection.as_deref()?.snapshot(now)
+    }
+
+    /// Forgets a connection that another implementation has now: its peer is told nothing, and its name is not valid any
+    /// more. [`Self::next_gone`] tells its tuple after the next [`Self::output`].
+    pub fn forget(&mut self, id: ConnectionId) {
+        if let Some((connection, shared)) = self.both(id) {
+            connection.forget(shared);
             self.touch(id.index);
         }
     }

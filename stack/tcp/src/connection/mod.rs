@@ -10,6 +10,7 @@ mod handshake;
 mod output;
 mod receive;
 mod recovery;
+mod snapshot;
 mod timers;
 
 use std::collections::VecDeque;
@@ -31,6 +32,8 @@ use crate::rtt::Rtt;
 use crate::segment::Tuple;
 use crate::seq::Seq;
 use crate::state::{Ended, Events, Network, State};
+
+pub use self::snapshot::{Snapshot, Windows};
 
 /// Room that a program is lent at first, and at most, bytes.
 const ROOM_MIN: u32 = 4096;

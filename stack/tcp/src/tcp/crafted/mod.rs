@@ -7,6 +7,7 @@ mod kernel;
 mod opening;
 mod receiving;
 mod sending;
+mod snapshot;
 mod user_timeout;
 
 use twinpath_wire::tcp::{Flags, Writer};
