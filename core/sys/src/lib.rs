@@ -36,6 +36,7 @@ pub mod stamp;
 pub mod stopped_thread;
 pub mod stream_stamp;
 pub mod tcp_listener;
+pub mod tcp_repair;
 pub mod trusted_dir;
 pub mod udp_socket;
 

@@ -1,0 +1,250 @@
+//! A connected TCP socket made from the values of a connection that another implementation has had (TCP_REPAIR,
+//! include/uapi/linux/tcp.h; `do_tcp_setsockopt`, net/ipv4/tcp.c). It takes CAP_NET_ADMIN.
+//!
+//! No segment leaves and none is taken until all values are there. The kernel knows no round trip of such a connection,
+//! and begins with the congestion window of a new one.
+#![allow(unsafe_code, reason = "these options have no safe wrapper")]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, bind, connect, send, shutdown, socket_with,
+    sockopt,
+};
+
+use crate::socket_filter;
+
+/// `TCP_REPAIR_OFF` and `TCP_REPAIR_ON` of linux/tcp.h. Off also sends a probe, so that the peer says at once what it has
+/// and gets to know our window.
+const REPAIR_OFF: c_int = 0;
+const REPAIR_ON: c_int = 1;
+
+/// `TCP_RECV_QUEUE` and `TCP_SEND_QUEUE` of linux/tcp.h.
+const RECEIVE_QUEUE: c_int = 1;
+const SEND_QUEUE: c_int = 2;
+
+/// Kinds of TCP options, as TCP_REPAIR_OPTIONS has them (`TCPOPT_...`, include/net/tcp.h).
+const OPTION_MSS: u32 = 2;
+const OPTION_SCALE: u32 = 3;
+const OPTION_SACK: u32 = 4;
+const OPTION_TIMESTAMPS: u32 = 8;
+
+/// The smallest MSS that the kernel takes by TCP_MAXSEG (`TCP_MIN_MSS`, include/net/tcp.h).
+const MSS_MIN: u16 = 88;
+
+/// `SO_BUF_LOCK` of asm-generic/socket.h (since Linux 5.14), which libc has not for every target.
+const SO_BUF_LOCK: c_int = 72;
+
+/// How long a socket whose peer has sent its FIN, and which is closed, may wait for another one, in seconds. Not 0, which
+/// is the default of the system.
+const FIN_WAIT_S: c_int = 1;
+
+/// A connection in the state ESTABLISHED.
+#[derive(Clone, Copy, Debug)]
+pub struct Established<'a> {
+    /// This end; an IPv6 address of the link has its scope.
+    pub local: SocketAddr,
+    /// The peer; so has this.
+    pub remote: SocketAddr,
+    /// Payload bytes of the largest segment that the peer takes.
+    pub peer_mss: u16,
+    /// By how many bits the windows of the peer, and ours, are scaled; 0 if they are not.
+    pub scales: (u8, u8),
+    /// Whether the peer takes selective acknowledgements.
+    pub sack: bool,
+    /// The next value of our clock of timestamps, of 1 kHz, if both ends send them.
+    pub timestamp: Option<u32>,
+    /// The number of the first byte of `unacknowledged`, or of the next one that is sent.
+    pub send_number: u32,
+    /// Bytes that were sent.
+    pub unacknowledged: &'a [u8],
+    /// Bytes behind these that were not.
+    pub unsent: &'a [u8],
+    /// Whether nothing is sent behind these: our FIN follows, perhaps once more.
+    pub is_finished: bool,
+    /// The number that is expected next.
+    pub receive_number: u32,
+    /// Whether it is behind the peer's FIN. The kernel does not know: it waits for bytes that never come, and the caller
+    /// must not.
+    pub is_ended: bool,
+    /// The windows.
+    pub windows: RepairWindow,
+    /// Whether small segments are sent at once (TCP_NODELAY).
+    pub no_delay: bool,
+}
+
+/// `struct tcp_repair_window` of linux/tcp.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RepairWindow {
+    /// The number of the segment that the peer's window was last taken from.
+    pub snd_wl1: u32,
+    /// The peer's window, bytes.
+    pub snd_wnd: u32,
+    /// The largest window that the peer has offered, bytes.
+    pub max_window: u32,
+    /// The window last offered to the peer, bytes.
+    pub rcv_wnd: u32,
+    /// Where that window begins.
+    pub rcv_wup: u32,
+}
+
+/// `struct tcp_repair_opt` of linux/tcp.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RepairOption {
+    kind: u32,
+    value: u32,
+}
+
+/// `struct sock_fprog` with its only instruction: the socket drops everything.
+const DROP_ALL: libc::sock_filter =
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+
+/// Whether this process may make such sockets.
+///
+/// # Errors
+/// What the kernel returns; `PermissionDenied` without CAP_NET_ADMIN in the network namespace's user namespace.
+pub fn probe() -> io::Result<()> {
+    let fd = open(AddressFamily::INET)?;
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON)
+}
+
+/// Makes a socket that goes on with a connection: not blocking, with all bytes that are to be sent in its send queue. A
+/// listener at the same address does not matter; another connection between the same ends does.
+///
+/// # Errors
+/// What the kernel returns; nothing was sent then. `PermissionDenied` as for [`probe`], `AddrInUse` or
+/// `AddrNotAvailable` if there is a connection between these ends, or no such address, `NetworkUnreachable` without a
+/// route.
+pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
+    let family = if connection.local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = open(family)?;
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON)?;
+    // What arrives while values are missing comes again.
+    attach_filter(&fd)?;
+    size_buffers(&fd, connection)?;
+    bind(&fd, &connection.local)?;
+    set_number(&fd, RECEIVE_QUEUE, connection.receive_number)?;
+    set_number(&fd, SEND_QUEUE, connection.send_number)?;
+    if connection.peer_mss >= MSS_MIN {
+        // Connecting would otherwise begin with the size of a peer that has named none.
+        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, connection.peer_mss.into())?;
+    }
+    connect(&fd, &connection.remote)?;
+    set_options(&fd, connection)?;
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
+    queue(&fd, connection.unacknowledged)?;
+    set(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &connection.windows)?;
+    if let Some(stamp) = connection.timestamp {
+        // The lowest bit would choose a clock of microseconds (Linux 6.7).
+        let even = stamp.wrapping_add(1) & !1;
+        set(&fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP, &even)?;
+    }
+    sockopt::set_tcp_nodelay(&fd, connection.no_delay)?;
+    if connection.is_ended {
+        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_LINGER2, FIN_WAIT_S)?;
+    }
+    socket_filter::detach(&fd)?;
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
+    if let Err(error) = queue(&fd, connection.unsent) {
+        // Closed in repair mode it says nothing: its FIN would pretend that all bytes were sent.
+        let _ = set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON);
+        return Err(error);
+    }
+    if connection.is_finished {
+        // It fails only if the peer has reset the connection meanwhile, which its user will see.
+        let _ = shutdown(&fd, Shutdown::Write);
+    }
+    Ok(fd)
+}
+
+fn open(family: AddressFamily) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// Buffers for all that is to be sent, and for the window that was offered. They still grow by themselves.
+fn size_buffers(fd: &OwnedFd, connection: &Established<'_>) -> io::Result<()> {
+    let unsent = connection.unacknowledged.len() + connection.unsent.len();
+    // The kernel doubles what is asked for, as its own structures take about as much.
+    let wanted = [
+        (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, unsent),
+        (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, connection.windows.rcv_wnd as usize),
+    ];
+    for (option, force, bytes) in wanted {
+        if bytes > get::<c_int>(fd, libc::SOL_SOCKET, option)? as usize / 2 {
+            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
+            set_int(fd, libc::SOL_SOCKET, force, bytes)?;
+        }
+    }
+    set_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0)
+}
+
+fn set_options(fd: &OwnedFd, connection: &Established<'_>) -> io::Result<()> {
+    let (send, receive) = connection.scales;
+    let option = |kind, value| RepairOption { kind, value };
+    let mut options = vec![
+        option(OPTION_MSS, connection.peer_mss.into()),
+        // Without it the kernel would scale our window as it likes.
+        option(OPTION_SCALE, u32::from(send) | u32::from(receive) << 16),
+    ];
+    options.extend(connection.sack.then_some(option(OPTION_SACK, 0)));
+    options.extend(connection.timestamp.map(|_| option(OPTION_TIMESTAMPS, 0)));
+    set(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, options.as_slice())
+}
+
+fn set_number(fd: &OwnedFd, queue: c_int, number: u32) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue)?;
+    set(fd, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &number)
+}
+
+/// Puts bytes into the send queue; in repair mode, as sent.
+fn queue(fd: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match retry_on_intr(|| send(fd, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
+            Ok(sent) => rest = &rest[sent..],
+            // There is room by `size_buffers`; the kernel's memory for all sockets may be short.
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::OutOfMemory.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn attach_filter(fd: &OwnedFd) -> io::Result<()> {
+    let mut instruction = DROP_ALL;
+    let program = libc::sock_fprog { len: 1, filter: &raw mut instruction };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn set_int(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    set(fd, level, option, &value)
+}
+
+fn set<T: ?Sized>(fd: impl AsFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let (data, len) = (std::ptr::from_ref(value).cast::<c_void>(), size_of_val(value) as libc::socklen_t);
+    // SAFETY: the descriptor is open for the call, and the option's value has the length given.
+    let done = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, data, len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An option's value of integers.
+fn get<T: Default>(fd: impl AsFd, level: c_int, option: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the call, and the kernel writes at most the value whose length it is told.
+    // Each value of integers is valid.
+    let done = unsafe {
+        libc::getsockopt(fd.as_fd().as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut len)
+    };
+    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests;
