@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use twinpath_observe::command::Topic;
 use twinpath_observe::report::{
-    Configuration, Device, Draining, InstanceKind, Interface, KeptReplies, PortCounts, Reflexes, Report,
-    Sandbox, ServeCounts, Service, StandingBy, Worker, WorkerCounts,
+    Configuration, Device, Draining, FastTcpCounts, InstanceKind, Interface, KeptReplies, PortCounts,
+    Reflexes, Report, Sandbox, ServeCounts, Service, StandingBy, Worker, WorkerCounts,
 };
 
 use super::grid::{cells, headers, table};
@@ -158,17 +158,7 @@ fn service(service: &Service) -> String {
             let _ = write!(text, "; they hold {} bytes", service.tcp.queued_bytes);
         }
     }
-    let fast = service.fast_tcp;
-    if fast.fast_accepted + fast.fast_declined > 0 {
-        let _ = write!(
-            text,
-            "\n    of these on the fast path: {} connections, {} so far",
-            fast.fast_connections, fast.fast_accepted
-        );
-        if fast.fast_declined > 0 {
-            let _ = write!(text, ", {} left to the kernel", fast.fast_declined);
-        }
-    }
+    fast_connections(&mut text, &service.fast_tcp);
     if service.sessions.sessions > 0 {
         let _ = write!(text, "\n  UDP: {} sessions", service.sessions.sessions);
     }
@@ -187,6 +177,27 @@ fn service(service: &Service) -> String {
 }
 
 /// Requests and replies, by the path that they took.
+fn fast_connections(text: &mut String, fast: &FastTcpCounts) {
+    if fast.fast_accepted + fast.fast_declined == 0 {
+        return;
+    }
+    let _ = write!(
+        text,
+        "\n    of these on the fast path: {} connections, {} so far",
+        fast.fast_connections, fast.fast_accepted
+    );
+    if fast.fast_declined > 0 {
+        let _ = write!(text, ", {} left to the kernel", fast.fast_declined);
+    }
+    if fast.fast_moved > 0 {
+        let (open, moved) = (fast.fast_in_kernel, fast.fast_moved);
+        let _ = write!(text, "\n    moved from there to the kernel: {open} connections, {moved} so far");
+    }
+    if fast.fast_not_moved > 0 {
+        let _ = write!(text, "\n    reset when the fast path ended: {}", fast.fast_not_moved);
+    }
+}
+
 fn by_path(serve: &ServeCounts, reflex_replies: u64) -> comfy_table::Table {
     let mut table = table(&["by the", "requests", "replies"], 1);
     let by_kernel = serve.fast_replies_by_kernel;

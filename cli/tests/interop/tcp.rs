@@ -293,42 +293,207 @@ fn a_reload_that_changes_the_sources_is_taken() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
+/// Forbids claims on the server's interface, or permits them again.
+fn permit_claims(rig: &Rig, permitted: bool) {
+    let strictness = if permitted { "0" } else { "1" };
+    let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", strictness);
+    rig.server.run(write).unwrap().unwrap();
+}
+
 #[test]
-fn connections_are_reset_when_the_fast_path_ends() {
+fn connections_go_on_in_the_kernel_when_the_fast_path_ends() {
     if !root_or_skip() {
         return;
     }
     let rig = Rig::of_workers();
     let server = rig.serve(&FAST);
-    let was_reset = |mut stream: TcpStream| {
-        let heard = stream.read(&mut [0; 8]);
-        assert!(heard.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
-    };
-    let strictness = |value: &str| {
-        let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", value);
-        rig.server.run(write).unwrap().unwrap();
-    };
-    strictness("0");
-    let mut stream = connect(&rig, SERVER);
-    echoes(&mut stream, b"fast");
-    // From now on nothing may be claimed.
-    strictness("1");
-    was_reset(stream);
-    let mut stream = connect(&rig, SERVER);
-    echoes(&mut stream, b"by the kernel");
-    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (1, 2));
-    strictness("0");
+    let capture = Capture::of(&rig);
+    permit_claims(&rig, true);
+    let mut streams = [SERVER, SERVER_V6].map(|address| connect(&rig, address));
+    streams.iter_mut().for_each(|stream| echoes(stream, b"fast"));
+    permit_claims(&rig, false);
+    until("they have moved", || service(&server, "fast_moved") == 2);
+    assert_eq!((service(&server, "fast_connections"), service(&server, "fast_in_kernel")), (0, 2));
+    for _ in 0..3 {
+        streams.iter_mut().for_each(|stream| echoes(stream, b"by the kernel"));
+    }
+    let mut late = connect(&rig, SERVER);
+    echoes(&mut late, b"the kernel's own");
+    assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (2, 3));
+    permit_claims(&rig, true);
     until("it is claimed", || server.claim("tcp port")["path"] != "kernel");
+    let mut again = connect(&rig, SERVER_V6);
+    echoes(&mut again, b"fast again");
+    streams.iter_mut().for_each(|stream| echoes(stream, b"still by the kernel"));
+    assert_eq!(service(&server, "fast_connections"), 1);
+    streams.into_iter().for_each(ends);
+    until("they have ended", || service(&server, "fast_in_kernel") == 0);
+    assert_eq!(service(&server, "fast_not_moved"), 0);
+    ends(again);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn connections_end_in_order_when_another_instance_takes_over() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    let capture = Capture::of(&rig);
     let mut taken = connect(&rig, SERVER_V6);
-    echoes(&mut taken, b"fast again");
-    assert_eq!(service(&server, "fast_accepted"), 2);
+    echoes(&mut taken, b"fast");
     let next = rig.serve(&[&FAST[..], &["--take-over", server.socket.to_str().unwrap()]].concat());
-    was_reset(taken);
+    assert_eq!(taken.read(&mut [0; 8]).unwrap(), 0);
+    drop(taken);
     let mut late = connect(&rig, SERVER);
     echoes(&mut late, b"by the next one");
     assert_eq!(service(&next, "fast_accepted"), 1);
-    assert_eq!(resets_of_kernel(&rig.server), 0, "all of them came from the worker");
+    ends(late);
+    no_reset(&rig, capture);
     assert_eq!(next.interrupt(), Some(0));
+}
+
+/// A client that writes an endless text and reads it back, until it is told to end.
+struct Traffic {
+    ends: Arc<AtomicBool>,
+    heard: Arc<AtomicU64>,
+    /// Each returns how many bytes it has written or read.
+    threads: [JoinHandle<u64>; 2],
+}
+
+impl Traffic {
+    fn over(stream: TcpStream) -> Self {
+        let (ends, heard) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
+        let (mut writes, mut reads) = (stream.try_clone().unwrap(), stream);
+        let (is_over, counted) = (Arc::clone(&ends), Arc::clone(&heard));
+        let writer = std::thread::spawn(move || {
+            let mut said = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                writes.write_all(&text(said, 10_000)).unwrap();
+                said += 10_000;
+            }
+            writes.shutdown(Shutdown::Write).unwrap();
+            said
+        });
+        let reader = std::thread::spawn(move || {
+            let (mut heard, mut buffer) = (0_u64, vec![0; 64 << 10]);
+            loop {
+                let len = reads.read(&mut buffer).unwrap();
+                if len == 0 {
+                    return heard;
+                }
+                assert!(buffer[..len] == text(heard, len), "other bytes behind {heard}");
+                heard += len as u64;
+                counted.store(heard, Ordering::Relaxed);
+            }
+        });
+        Self { ends, heard, threads: [writer, reader] }
+    }
+
+    /// Waits until another MiB has come back.
+    fn flows(&self) {
+        let before = self.heard.load(Ordering::Relaxed);
+        until("bytes come back", || self.heard.load(Ordering::Relaxed) > before + (1 << 20));
+    }
+
+    /// All that was written has come back.
+    fn ends(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let [said, heard] = self.threads.map(|thread| thread.join().unwrap());
+        assert_eq!(said, heard);
+    }
+}
+
+#[test]
+fn no_byte_is_lost_while_connections_with_traffic_move() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    permit_claims(&rig, true);
+    let capture = Capture::of(&rig);
+    for (before, address) in [SERVER, SERVER_V6, SERVER, SERVER_V6].into_iter().enumerate() {
+        let traffic = Traffic::over(connect(&rig, address));
+        traffic.flows();
+        permit_claims(&rig, false);
+        until("it has moved", || service(&server, "fast_moved") == before as u64 + 1);
+        traffic.flows();
+        traffic.ends();
+        permit_claims(&rig, true);
+        until("it is claimed", || server.claim("tcp port")["path"] != "kernel");
+    }
+    assert_eq!(service(&server, "fast_not_moved"), 0);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn half_closed_connections_move_with_what_their_peer_has_not_read() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&FAST);
+    permit_claims(&rig, true);
+    let capture = Capture::of(&rig);
+    // The server has the end of the shorter ones and is done with them. The longer ones wait for room.
+    let lens = [(SERVER, 200_000), (SERVER_V6, 200_000), (SERVER, 3_000_000), (SERVER_V6, 3_000_000)];
+    let halves: Vec<_> = lens
+        .into_iter()
+        .map(|(address, len)| {
+            let before = service(&server, "stream_bytes_in");
+            let stream = connect(&rig, address);
+            let mut writes = stream.try_clone().unwrap();
+            let writer = std::thread::spawn(move || {
+                writes.write_all(&text(0, len)).unwrap();
+                writes.shutdown(Shutdown::Write).unwrap();
+            });
+            until("the first bytes", || service(&server, "stream_bytes_in") >= before + 200_000);
+            (stream, writer, len)
+        })
+        .collect();
+    permit_claims(&rig, false);
+    until("they have moved", || service(&server, "fast_moved") == 4);
+    for (mut stream, writer, len) in halves {
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        writer.join().unwrap();
+        assert!(heard == text(0, len), "{} bytes of {len}", heard.len());
+    }
+    until("they have ended", || service(&server, "connections") == 0);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn what_a_drain_has_no_time_for_is_delivered_after_its_end() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let mut server = rig.serve(&[&FAST[..], &["--drain-ms", "100"]].concat());
+    let capture = Capture::of(&rig);
+    let mut streams = [SERVER, SERVER_V6].map(|address| connect(&rig, address));
+    for stream in &mut streams {
+        stream.write_all(&text(0, 200_000)).unwrap();
+    }
+    until("it has read all", || service(&server, "stream_bytes_out") == 400_000);
+    rustix::process::kill_process(server.pid(), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    for mut stream in streams {
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        assert!(heard == text(0, 200_000), "{} bytes", heard.len());
+    }
+    no_reset(&rig, capture);
+}
+
+/// `len` bytes of an endless text, behind the first `at`.
+fn text(at: u64, len: usize) -> Vec<u8> {
+    (at..at + len as u64).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
 #[test]

@@ -49,6 +49,12 @@ counters! {
             /// Requests for a TCP connection that were left to the kernel although they had been taken: the next hop is
             /// not one of the fast path, or a table was full.
             fast_declined: Counter => counter("twinpath_service_fast_connections_declined");
+            /// TCP connections that went on in sockets of the kernel when the fast path ended.
+            fast_moved: Counter => counter("twinpath_service_fast_connections_moved");
+            /// TCP connections that could not go on in a socket of the kernel, and were reset.
+            fast_not_moved: Counter => counter("twinpath_service_fast_connections_not_moved");
+            /// Open TCP connections that have moved to sockets of the kernel.
+            fast_in_kernel: Counter => gauge("twinpath_service_fast_connections_in_kernel");
         }
     } and {}
 }

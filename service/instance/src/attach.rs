@@ -76,31 +76,37 @@ impl Instance {
         }
     }
 
-    /// Ends the connections of a former attachment if there is no path for them now. Returns the outcome.
+    /// Moves the connections of a former attachment to the kernel if there is no path for them now. Returns the outcome.
     pub(super) fn without_path(&mut self, outcome: Outcome) -> Outcome {
         // ChoosePath is done, too, and attaches nothing yet.
         let has_none = self.connections.flows().is_none()
             || self.interface.attachment.as_ref().is_some_and(|it| it.no_connections().is_some());
         if outcome != Outcome::Done || has_none {
-            self.abort_connections();
+            self.move_connections();
         }
         outcome
     }
 
-    /// Resets the connections on the fast path, while the ports are there yet, and leaves their tuples to the kernel's
-    /// listeners. A peer whose reset is lost gets one from them. Otherwise it would wait for as long as TCP does:
-    /// listeners drop what a worker has, and the worker has no port.
-    pub(super) fn abort_connections(&mut self) {
+    /// Lets sockets of the kernel go on with the connections on the fast path, and leaves their tuples to the kernel. It
+    /// resets what cannot go on, while the ports are there yet. A peer whose reset is lost gets one from the kernel's
+    /// listeners. Otherwise it would wait for as long as TCP does: listeners drop what a worker has, and the worker has
+    /// no port.
+    pub(super) fn move_connections(&mut self) {
         let services = self.workers.iter().flat_map(|worker| &worker.services);
-        let left: u64 = services.map(|service| service.serve.fast_connections.connections.get()).sum();
+        let left: u64 = services
+            .map(|service| {
+                let in_kernel = service.serve.fast_tcp.fast_in_kernel.get();
+                service.serve.fast_connections.connections.get().saturating_sub(in_kernel)
+            })
+            .sum();
         if left > 0 {
-            tracing::warn!(
-                "{left} connections on the fast path are reset: {} has none now",
+            tracing::info!(
+                "{left} connections of the fast path move to the kernel: {} has none now",
                 self.interface.name
             );
         }
         for worker in &mut self.workers {
-            worker.tell_services(ServeCommand::Abort);
+            worker.tell_services(ServeCommand::Leave);
         }
     }
 

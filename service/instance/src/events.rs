@@ -78,7 +78,7 @@ impl Instance {
         tracing::warn!("interface {} is gone; {rest}", self.interface.name);
         self.on(PhaseEvent::InterfaceGone).await;
         // Also if the programs were off already, to be attached again soon.
-        self.abort_connections();
+        self.move_connections();
         self.interface.ifindex = None;
         self.interface.choice.path = Path::Kernel;
         "the interface is gone".clone_into(&mut self.interface.choice.why);
@@ -92,7 +92,8 @@ impl Instance {
         }
     }
 
-    /// Takes the programs off. `for_good`: not to attach again at once, so that connections on the fast path end here.
+    /// Takes the programs off. `for_good`: not to attach again at once, so that connections on the fast path go on
+    /// in the kernel.
     pub(super) fn detach(&mut self, ifindex: u32, for_good: bool) {
         self.reflexes.add(self.interface.attachment.as_ref());
         // The programs come off first, so that the kernel serves, and no frame is steered to a socket that is
@@ -100,7 +101,7 @@ impl Instance {
         (self.interface.attachment, self.interface.stuck_said) = (None, None);
         self.mirror.serve_on([]);
         if for_good {
-            self.abort_connections();
+            self.move_connections();
         }
         for worker in &mut self.workers {
             worker.detach(ifindex);

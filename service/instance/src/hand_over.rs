@@ -106,7 +106,7 @@ impl Instance {
         let has_taken_over = self.lifecycle.taker().is_none_or(|taker| taker.id() != id);
         if !has_taken_over {
             // Also if the programs were off already when it asked for that.
-            self.abort_connections();
+            self.move_connections();
         }
         self.takers.tell(id, &command::agreement());
         if has_taken_over {

@@ -106,6 +106,7 @@ impl Instance {
         let handles = || self.handles(part);
         let counted = || handles().filter_map(|handle| handle.service.as_deref());
         let fast = TcpCounts::sum(handles().map(|handle| &handle.serve.fast_connections));
+        let engines = FastTcpCounts::sum(handles().map(|handle| &handle.serve.fast_tcp));
         report::Service {
             name: plan.name.clone(),
             claims: self.report_claims(plan, part),
@@ -121,9 +122,9 @@ impl Instance {
                 handles().flat_map(|handle| [&handle.serve.tcp, &handle.serve.fast_connections]),
             ),
             fast_tcp: FastTcpCounts {
-                fast_connections: fast.connections,
+                fast_connections: fast.connections.saturating_sub(engines.fast_in_kernel),
                 fast_accepted: fast.accepted,
-                ..FastTcpCounts::sum(handles().map(|handle| &handle.serve.fast_tcp))
+                ..engines
             },
             sessions: SessionCounts::sum(counted()),
             requests: counted().map(ServiceCounters::requests).reduce(RequestCounts::with),

@@ -27,7 +27,7 @@ use twinpath_udp::udp;
 use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
-use crate::fast_tcp::{FastTcp, FastTcpConfig};
+use crate::fast_tcp::{FIRST_MOVED_TOKEN, FastTcp, FastTcpConfig, with_scope};
 use crate::handlers::{Guarded, HandlerPool, Panicked, Sends};
 use crate::kernel_tcp::{self, FIRST_TOKEN, KernelListener, LISTENERS_MAX, TcpCall, TcpServer};
 use crate::streams::{CHUNK, Ready, TcpTotals};
@@ -138,9 +138,10 @@ pub enum ServeCommand {
     },
     /// The drain has taken too long: close all remaining connections.
     Cut,
-    /// The fast path ends, perhaps for ever: reset its connections, and leave their tuples to the kernel. To be sent
-    /// once the programs are detached and before the ports go, so that the resets still leave.
-    Abort,
+    /// The fast path ends, perhaps for ever: its connections go on in sockets of the kernel, and their tuples are the
+    /// kernel's. What cannot go on is reset. To be sent once the programs are detached and before the ports go, so that
+    /// resets still leave.
+    Leave,
 }
 
 /// A message of a serving engine to control.
@@ -482,6 +483,8 @@ impl<S: Service> Engine for ServeEngine<S> {
             self.take_replies(now, io) > 0
         } else if token == SENDS_TOKEN {
             self.take_messages(now, io) > 0
+        } else if let Some(number) = token.checked_sub(FIRST_MOVED_TOKEN) {
+            self.serve_moved(now, Ready::Connection { number, ends: error }, io)
         } else {
             let event = kernel_tcp::ready(token, error);
             let elsewhere = match event {
@@ -585,7 +588,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 }
                 self.cut_fast(now, io);
             }
-            ServeCommand::Abort => self.abort_fast(now, io),
+            ServeCommand::Leave => self.leave_fast(now, io),
         }
     }
 }
@@ -606,17 +609,6 @@ fn ask<S: Service>(
         beside.later.take().for_each(drop);
         beside.outbox.clear();
     })
-}
-
-/// The peer's address, with the link if the address alone is ambiguous.
-fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
-    match peer {
-        SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
-            v6.set_scope_id(ifindex);
-            SocketAddr::V6(v6)
-        }
-        peer => peer,
-    }
 }
 
 /// The index of the interface that a port belongs to.

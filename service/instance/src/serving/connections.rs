@@ -8,6 +8,7 @@ use std::sync::Arc;
 use twinpath_bpf::{SteerError, TcpFlows};
 use twinpath_config::Path;
 use twinpath_serve::fast_tcp::TcpClaims;
+use twinpath_sys::tcp_repair;
 
 use crate::hold::{Held, Use};
 use crate::plan::{Plan, ServicePlan};
@@ -32,7 +33,15 @@ impl Connections {
             return Self { flows: None, why_not: Some("only the packet path has connections".to_owned()) };
         }
         match TcpFlows::load(workers) {
-            Ok(flows) => Self { flows: Some(Arc::new(flows)), why_not: None },
+            Ok(flows) => {
+                if let Err(error) = tcp_repair::probe() {
+                    tracing::warn!(
+                        "connections on the fast path cannot move to the kernel, so they are reset when the fast path \
+                         ends: TCP_REPAIR: {error}"
+                    );
+                }
+                Self { flows: Some(Arc::new(flows)), why_not: None }
+            }
             Err(error) => {
                 tracing::warn!("the kernel serves all TCP connections: {error}");
                 Self { flows: None, why_not: Some(error.to_string()) }

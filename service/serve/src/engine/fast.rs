@@ -8,7 +8,7 @@ use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::{FastTcpCounters, Reason};
 use twinpath_port::PortId;
 use twinpath_service::Service;
-use twinpath_tcp::{Segment, Tcp, Tuple, Verdict};
+use twinpath_tcp::{Segment, Tuple, Verdict};
 use twinpath_time::Instant;
 use twinpath_udp::admit::admit_source;
 use twinpath_udp::egress::{EgressTable, KernelReason, Update};
@@ -16,9 +16,13 @@ use twinpath_udp::udp;
 use twinpath_wire::{ChecksumTrust, EtherType, Protocol, eth, tcp_frame};
 use twinpath_worker::Io;
 
-use super::{ServeEngine, ServeEvent};
-use crate::fast_tcp::{Beside, EngineListener, FastCall, FastTcp, Hops, Out, TcpClaims, is_to_come};
+use super::{ServeEngine, ServeEvent, ifindex_of};
+use crate::fast_tcp::{
+    Beside, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Hops, Out, TcpClaims,
+    is_to_come,
+};
 use crate::kernel_tcp::TcpServer;
+use crate::streams::{Change, Ready};
 
 /// Maximum number of timers of each kind that are served in one turn.
 const TIMERS_PER_TURN: u32 = 256;
@@ -150,7 +154,7 @@ impl<S: Service> ServeEngine<S> {
                 break;
             }
         }
-        publish(&counters.fast_tcp, fast.server.listener_ref().tcp());
+        publish(&counters.fast_tcp, fast.server.listener_ref());
     }
 
     /// Does what is due. Returns whether there was anything.
@@ -221,7 +225,7 @@ impl<S: Service> ServeEngine<S> {
             fast.decline(now, tuple);
             counters.fast_tcp.fast_declined.add(1);
         }
-        publish(&counters.fast_tcp, fast.server.listener_ref().tcp());
+        publish(&counters.fast_tcp, fast.server.listener_ref());
         true
     }
 
@@ -257,8 +261,9 @@ impl<S: Service> ServeEngine<S> {
         self.serve_fast(now, NO_PORT, io);
     }
 
-    /// Closes all remaining connections.
+    /// Closes all remaining connections; the kernel delivers what they have sent, if it can go on with them.
     pub(super) fn cut_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        self.move_fast(now, io);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
@@ -267,15 +272,50 @@ impl<S: Service> ServeEngine<S> {
         self.serve_fast(now, NO_PORT, io);
     }
 
-    /// Resets all connections: the path to their peers is about to end. The tuples are released with the next
-    /// [`Self::settle_claims`], so that the kernel answers what its peers send after that.
-    pub(super) fn abort_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        let Self { fast, counters, service, handlers, .. } = self;
-        let Some(fast) = fast.as_deref_mut() else { return };
-        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
-        fast.server.abort_all(FastCall { now, service, counters, drops, io: &(), handlers });
+    /// Lets sockets of the kernel go on with all connections: the path to their peers is about to end. What cannot go on
+    /// is reset. The tuples are released with the next [`Self::settle_claims`], so that the kernel gets what peers send
+    /// after that.
+    pub(super) fn leave_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        // Those that wait to be accepted go on, too.
+        self.serve_fast(now, NO_PORT, io);
+        self.move_fast(now, io);
+        let Some(fast) = self.fast.as_deref_mut() else { return };
         fast.abort_all(now);
         self.serve_fast(now, NO_PORT, io);
+    }
+
+    fn move_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let ifindex = ifindex_of(self.some_port(), io);
+        let Self { fast, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let counted = &counters.fast_tcp;
+        let (fds, output_max) = (&io.fds, fast.output_max);
+        let change = |listener: &mut EngineListener, connection: &mut EngineConnection, number| match listener
+            .move_to_kernel(now, connection, (output_max, ifindex))
+        {
+            Ok(None) => Change::None,
+            Ok(Some(socket)) if fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok() => {
+                counted.fast_moved.add(1);
+                Change::Moved
+            }
+            Ok(Some(_)) | Err(_) => {
+                counted.fast_not_moved.add(1);
+                Change::Lost
+            }
+        };
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
+        fast.server.change_streams(change, &mut call);
+        counted.fast_moved.add(fast.server.listener().leave_orphans(now, ifindex));
+    }
+
+    /// Serves a connection that has moved to a socket. Returns whether bytes moved.
+    pub(super) fn serve_moved(&mut self, now: Instant, event: Ready, io: &Io<'_, ServeEvent>) -> bool {
+        let Some((fast, call)) = self.fast(now, io) else { return false };
+        let has_moved = fast.server.ready(event, call);
+        let open = fast.server.listener_ref().moved();
+        self.counters.fast_tcp.fast_in_kernel.set(open.into());
+        has_moved
     }
 
     /// The connections on the fast path, if there are some, and the parameters of a call to their server.
@@ -384,11 +424,13 @@ fn is_tcp(frame: &[u8]) -> bool {
 }
 
 /// Shows what the engine has counted.
-fn publish(counters: &FastTcpCounters, tcp: &Tcp) {
+fn publish(counters: &FastTcpCounters, listener: &EngineListener) {
+    let tcp = listener.tcp();
     let (_, half_open, time_wait) = tcp.count();
     let counted = tcp.counters();
     counters.fast_half_open.set(half_open as u64);
     counters.fast_time_wait.set(time_wait as u64);
     counters.fast_retransmitted.set(counted.retransmitted);
     counters.fast_resets.set(counted.resets);
+    counters.fast_in_kernel.set(listener.moved().into());
 }

@@ -11,8 +11,8 @@ use twinpath_udp::admit::is_among;
 use twinpath_udp::udp;
 use twinpath_worker::Io;
 
-use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
-use crate::fast_tcp::MARK;
+use super::{ServeEngine, ServeEvent, ifindex_of};
+use crate::fast_tcp::{MARK, with_scope};
 use crate::handlers::{Done, HandlerPool, Requester};
 
 /// A datagram with a deferred reply that is still to come.

@@ -11,8 +11,8 @@ use twinpath_time::{Duration, Instant};
 use twinpath_udp::admit::is_among;
 use twinpath_worker::Io;
 
-use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
-use crate::fast_tcp::MARK;
+use super::{ServeEngine, ServeEvent, ifindex_of};
+use crate::fast_tcp::{MARK, with_scope};
 
 /// Maximum number of messages from other threads taken per turn.
 const MESSAGES_PER_TURN: usize = 64;

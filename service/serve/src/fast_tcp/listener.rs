@@ -1,6 +1,7 @@
-//! The TCP engine as a source of connections.
+//! The TCP engine as a source of connections. Its connections may move to sockets of the kernel.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
@@ -11,6 +12,8 @@ use twinpath_tcp::{
 };
 use twinpath_time::Instant;
 
+use super::moving::to_socket;
+use crate::kernel_tcp::{Buffers, KernelStream, Socket};
 use crate::streams::{Listener, Ready};
 
 /// Connections that may wait to be accepted at one end, half-open ones included: Linux's `somaxconn`.
@@ -41,6 +44,19 @@ pub struct EngineListener {
     /// The server's connection with its number, by the engine's small number.
     watched: Vec<Option<(ConnectionId, u32)>>,
     ready: VecDeque<Ready>,
+    /// Of the connections that have moved to sockets: once there are some.
+    buffers: Option<Buffers>,
+    /// How many of these are open.
+    moved: u32,
+}
+
+/// A connection of the engine, or one that has moved to a socket.
+pub struct EngineConnection(Carrier);
+
+enum Carrier {
+    Engine(ConnectionId),
+    // Few connections move: the others do without its memory.
+    Kernel(Box<Socket>),
 }
 
 impl EngineListener {
@@ -56,6 +72,8 @@ impl EngineListener {
             now: Instant::ZERO,
             watched: Vec::new(),
             ready: VecDeque::new(),
+            buffers: None,
+            moved: 0,
         }
     }
 
@@ -139,6 +157,66 @@ impl EngineListener {
         self.tcp.abort_all(now);
     }
 
+    /// How many open connections have moved to sockets.
+    #[must_use]
+    pub const fn moved(&self) -> u32 {
+        self.moved
+    }
+
+    /// Lets a socket of the kernel go on with a connection, unless one does. Returns the socket, to be watched under the
+    /// connection's number. `output_max`: bytes that it sends in one call; `ifindex`: the link of addresses that need
+    /// one.
+    ///
+    /// # Errors
+    /// What the kernel returns: the engine has the connection as before.
+    pub(crate) fn move_to_kernel<'a>(
+        &mut self,
+        now: Instant,
+        connection: &'a mut EngineConnection,
+        (output_max, ifindex): (usize, u32),
+    ) -> io::Result<Option<&'a Socket>> {
+        let Carrier::Engine(id) = connection.0 else { return Ok(None) };
+        let snapshot = self.tcp.snapshot(now, id).ok_or(io::ErrorKind::NotConnected)?;
+        let socket = to_socket(&snapshot, ifindex)?;
+        self.forget(id);
+        self.moved += 1;
+        self.buffers.get_or_insert_with(|| Buffers::new(output_max));
+        connection.0 = Carrier::Kernel(Box::new(socket));
+        Ok(match &connection.0 {
+            Carrier::Kernel(socket) => Some(socket),
+            Carrier::Engine(_) => None,
+        })
+    }
+
+    /// Lets the kernel deliver what connections have to send that the server is done with. Returns how many it has.
+    pub(crate) fn leave_orphans(&mut self, now: Instant, ifindex: u32) -> u64 {
+        let orphans: Vec<_> =
+            self.tcp.connections().filter_map(|(id, is_orphan)| is_orphan.then_some(id)).collect();
+        let mut left = 0;
+        for id in orphans {
+            let Some(snapshot) = self.tcp.snapshot(now, id) else { continue };
+            // Closed, it goes on without a user.
+            if to_socket(&snapshot, ifindex).is_ok() {
+                self.forget(id);
+                left += 1;
+            }
+        }
+        left
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        self.unwatch_id(id);
+        self.tcp.forget(id);
+    }
+
+    fn unwatch_id(&mut self, id: ConnectionId) {
+        if let Some(watched) = self.watched.get_mut(id.index() as usize)
+            && watched.is_some_and(|(watched, _)| watched == id)
+        {
+            *watched = None;
+        }
+    }
+
     /// Forgets the handshakes that are under way, and resets what waits to be accepted.
     pub fn cut(&mut self) {
         for listener in self.listeners.drain(..) {
@@ -150,52 +228,82 @@ impl EngineListener {
     }
 }
 
-/// The bytes of a connection during a call; nothing if the connection is gone.
-pub struct EngineStream<'a>(Option<Stream<'a>>);
+/// The bytes of a connection during a call.
+pub struct EngineStream<'a>(Bytes<'a>);
+
+enum Bytes<'a> {
+    Engine(Stream<'a>),
+    Kernel(KernelStream<'a>),
+    /// The connection is gone.
+    Gone,
+}
 
 impl Transport for EngineStream<'_> {
     #[inline]
     fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
-        self.0.as_mut().ok_or(Broken)?.receive(bytes_max)
+        match &mut self.0 {
+            Bytes::Engine(stream) => stream.receive(bytes_max),
+            Bytes::Kernel(stream) => stream.receive(bytes_max),
+            Bytes::Gone => Err(Broken),
+        }
     }
 
     #[inline]
     fn lend(&mut self, room_max: usize) -> Lent<'_> {
         match &mut self.0 {
-            Some(stream) => stream.lend(room_max),
-            None => Lent { received: &[], room: &mut [] },
+            Bytes::Engine(stream) => stream.lend(room_max),
+            Bytes::Kernel(stream) => stream.lend(room_max),
+            Bytes::Gone => Lent { received: &[], room: &mut [] },
         }
     }
 
     #[inline]
     fn consume(&mut self, bytes: usize) {
-        if let Some(stream) = &mut self.0 {
-            Transport::consume(stream, bytes);
+        match &mut self.0 {
+            Bytes::Engine(stream) => Transport::consume(stream, bytes),
+            Bytes::Kernel(stream) => stream.consume(bytes),
+            Bytes::Gone => {}
         }
     }
 
     #[inline]
     fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
-        self.0.as_mut().ok_or(Broken)?.commit(bytes)
+        match &mut self.0 {
+            Bytes::Engine(stream) => stream.commit(bytes),
+            Bytes::Kernel(stream) => stream.commit(bytes),
+            Bytes::Gone => Err(Broken),
+        }
     }
 
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
-        self.0.as_mut().ok_or(Broken)?.send(bytes)
+        match &mut self.0 {
+            Bytes::Engine(stream) => stream.send(bytes),
+            Bytes::Kernel(stream) => stream.send(bytes),
+            Bytes::Gone => Err(Broken),
+        }
     }
 
     fn finish(&mut self) -> Result<(), Broken> {
-        self.0.as_mut().ok_or(Broken)?.finish()
+        match &mut self.0 {
+            Bytes::Engine(stream) => stream.finish(),
+            Bytes::Kernel(stream) => stream.finish(),
+            Bytes::Gone => Err(Broken),
+        }
     }
 
     fn acknowledged(&self) -> u64 {
-        self.0.as_ref().map_or(0, Transport::acknowledged)
+        match &self.0 {
+            Bytes::Engine(stream) => Transport::acknowledged(stream),
+            Bytes::Kernel(stream) => stream.acknowledged(),
+            Bytes::Gone => 0,
+        }
     }
 }
 
 impl Listener for EngineListener {
     type Io<'io> = ();
-    type Stream = ConnectionId;
+    type Stream = EngineConnection;
     type Transport<'a> = EngineStream<'a>;
 
     fn listen(&mut self, (): &()) -> Result<(), Errno> {
@@ -236,43 +344,61 @@ impl Listener for EngineListener {
         self.listeners.len()
     }
 
-    fn accept(&mut self, place: usize, now: Instant, (): &()) -> Option<(ConnectionId, SocketAddr)> {
+    fn accept(&mut self, place: usize, now: Instant, (): &()) -> Option<(EngineConnection, SocketAddr)> {
         self.now = now;
         let id = self.tcp.accept(*self.listeners.get(place)?)?;
         let peer = self.tcp.tuple(id)?.remote();
-        Some((id, peer))
+        Some((EngineConnection(Carrier::Engine(id)), peer))
     }
 
-    fn watch(&mut self, stream: &mut ConnectionId, number: u32, (): &()) -> Result<(), Errno> {
-        let index = stream.index() as usize;
+    fn watch(&mut self, connection: &mut EngineConnection, number: u32, (): &()) -> Result<(), Errno> {
+        // Sockets were watched when the connections moved.
+        let Carrier::Engine(id) = connection.0 else { return Ok(()) };
+        let index = id.index() as usize;
         if index >= self.watched.len() {
             self.watched.resize(index + 1, None);
         }
-        self.watched[index] = Some((*stream, number));
+        self.watched[index] = Some((id, number));
         self.ready.push_back(Ready::Connection { number, ends: false });
         Ok(())
     }
 
-    fn has_bytes(&self, stream: &ConnectionId) -> bool {
-        self.tcp.info(self.now, *stream).is_some_and(|info| info.queued > 0)
-    }
-
-    fn held(&self, _: &ConnectionId) -> usize {
-        // The engine limits its buffers.
-        0
+    fn has_bytes(&self, connection: &EngineConnection) -> bool {
+        match &connection.0 {
+            Carrier::Engine(id) => self.tcp.info(self.now, *id).is_some_and(|info| info.queued > 0),
+            Carrier::Kernel(socket) => socket.has_bytes(),
+        }
     }
 
     #[inline]
-    fn transport<'a>(&'a mut self, stream: &'a mut ConnectionId, now: Instant) -> EngineStream<'a> {
-        EngineStream(self.tcp.stream(now, *stream))
+    fn held(&self, connection: &EngineConnection) -> usize {
+        match &connection.0 {
+            // The engine limits its buffers.
+            Carrier::Engine(_) => 0,
+            Carrier::Kernel(socket) => socket.held(),
+        }
     }
 
-    fn end(&mut self, stream: ConnectionId) {
-        if let Some(watched) = self.watched.get_mut(stream.index() as usize)
-            && watched.is_some_and(|(id, _)| id == stream)
-        {
-            *watched = None;
+    #[inline]
+    fn transport<'a>(&'a mut self, connection: &'a mut EngineConnection, now: Instant) -> EngineStream<'a> {
+        EngineStream(match &mut connection.0 {
+            Carrier::Engine(id) => self.tcp.stream(now, *id).map_or(Bytes::Gone, Bytes::Engine),
+            Carrier::Kernel(socket) => {
+                self.buffers.as_mut().map_or(Bytes::Gone, |buffers| Bytes::Kernel(socket.with(buffers)))
+            }
+        })
+    }
+
+    fn end(&mut self, connection: EngineConnection) {
+        match connection.0 {
+            Carrier::Engine(id) => {
+                self.unwatch_id(id);
+                self.tcp.close(self.now, id);
+            }
+            Carrier::Kernel(socket) => {
+                self.moved = self.moved.saturating_sub(1);
+                drop(socket);
+            }
         }
-        self.tcp.close(self.now, stream);
     }
 }

@@ -5,12 +5,13 @@
 mod claims;
 mod declined;
 mod listener;
+mod moving;
 mod out;
 mod stranded;
 mod syns;
 
 pub use claims::TcpClaims;
-pub use listener::{EngineListener, EngineStream};
+pub use listener::{EngineConnection, EngineListener, EngineStream};
 
 use std::collections::HashSet;
 use std::hash::RandomState;
@@ -27,11 +28,15 @@ use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
+pub(crate) use moving::with_scope;
 pub(crate) use out::{Beside, Hops, Out, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
 /// The bit by which the numbers of its connections differ from those of the kernel's.
 pub(crate) const MARK: u32 = 1 << 31;
+
+/// The tokens of connections that have moved to sockets of the kernel: their numbers are below it.
+pub(crate) const FIRST_MOVED_TOKEN: u32 = 1 << 23;
 
 /// The longest IP packet that a frame of the pool holds.
 pub(crate) const MTU_MAX: u32 =
@@ -68,6 +73,8 @@ pub(crate) struct FastTcp<C> {
     declined: Declined,
     /// About how many new peers control may be asked.
     questions: u32,
+    /// Bytes that a connection sends in one call once it has moved to a socket.
+    pub(crate) output_max: usize,
     /// The bytes of a packet that came in several frames.
     pub(crate) whole: Vec<u8>,
     /// Events or segments are left for the next turn.
@@ -80,6 +87,7 @@ impl<C: Send> FastTcp<C> {
     pub(crate) fn new(config: FastTcpConfig, served: Arc<Served>, totals: Arc<TcpTotals>, most: u32) -> Self {
         let FastTcpConfig { locals, secret } = config;
         let limits = totals.limits();
+        let output_max = limits.connection_bytes as usize;
         let config = Config {
             mtu: MTU_AT_FIRST,
             connections: most,
@@ -97,6 +105,7 @@ impl<C: Send> FastTcp<C> {
             waiting: WaitingSyns::default(),
             declined: Declined::default(),
             questions: 0,
+            output_max,
             whole: Vec::new(),
             is_unfinished: false,
             is_cut: false,

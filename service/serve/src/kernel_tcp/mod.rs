@@ -5,6 +5,7 @@ mod accept;
 mod socket;
 
 pub use accept::{FIRST_TOKEN, KernelListener, LISTENERS_MAX, ready};
+pub(crate) use socket::{Buffers, Former, KernelStream, Socket};
 
 use crate::streams::{Call, StreamServer};
 

@@ -28,9 +28,27 @@ pub struct Socket {
     /// Bytes that the kernel has taken.
     sent: u64,
     finished: bool,
+    /// What it has from the transport before it, until that is used.
+    former: Option<Box<Former>>,
+}
+
+/// What a connection had received when it moved to a socket.
+#[derive(Debug, Default)]
+pub(crate) struct Former {
+    /// Bytes that were received and not consumed; the socket's own follow.
+    pub(crate) unread: Vec<u8>,
+    /// Bytes behind them that had arrived.
+    pub(crate) arrived: Vec<u8>,
+    /// The peer had sent its last byte, which the socket does not know.
+    pub(crate) is_ended: bool,
+    /// Bytes that the peer had acknowledged or will acknowledge.
+    pub(crate) sent: u64,
+    /// Nothing more will be sent.
+    pub(crate) is_finished: bool,
 }
 
 /// The buffers that the sockets of a worker use one after another.
+#[derive(Debug)]
 pub(crate) struct Buffers {
     input: Vec<u8>,
     output: Box<[u8]>,
@@ -65,13 +83,36 @@ enum Stamp {
 
 impl Socket {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd, stamp: Stamp::Off, unread: Vec::new(), sent: 0, finished: false }
+        Self { fd, stamp: Stamp::Off, unread: Vec::new(), sent: 0, finished: false, former: None }
+    }
+
+    /// A socket that goes on with the connection of another transport.
+    pub(crate) fn going_on(fd: OwnedFd, mut former: Former) -> Self {
+        let (unread, sent, finished) = (std::mem::take(&mut former.unread), former.sent, former.is_finished);
+        let has_more = !former.arrived.is_empty() || former.is_ended;
+        Self { unread, sent, finished, former: has_more.then(|| Box::new(former)), ..Self::new(fd) }
+    }
+
+    /// Receives what had arrived at the transport before it. `None`: that is used up, and the socket's bytes follow.
+    #[cold]
+    fn receive_former(&mut self, bytes_max: usize) -> Option<Received> {
+        let former = self.former.as_deref_mut()?;
+        let len = former.arrived.len().min(bytes_max.saturating_sub(self.unread.len()));
+        if len > 0 {
+            self.unread.extend(former.arrived.drain(..len));
+            return Some(Received::Bytes { len, more: true });
+        }
+        if former.is_ended {
+            return Some(Received::End);
+        }
+        self.former = None;
+        None
     }
 
     /// Bytes of memory that it holds besides itself.
     #[inline]
-    pub(crate) const fn held(&self) -> usize {
-        self.unread.capacity()
+    pub(crate) fn held(&self) -> usize {
+        self.unread.capacity() + self.former.as_ref().map_or(0, |former| former.arrived.capacity())
     }
 
     #[cold]
@@ -112,11 +153,15 @@ impl Socket {
     #[inline]
     pub(crate) fn has_something(&self) -> bool {
         // If the poll fails, the read will report the error.
-        poll(&mut [PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
+        self.former.is_some()
+            || poll(&mut [PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
     }
 
     /// Whether receiving would return bytes, and not just an end or an error.
     pub(crate) fn has_bytes(&self) -> bool {
+        if self.former.as_ref().is_some_and(|former| !former.arrived.is_empty()) {
+            return true;
+        }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)];
         poll(&mut fds, Some(&AT_ONCE)) == Ok(1) && fds[0].revents() == PollFlags::IN
     }
@@ -157,6 +202,11 @@ fn send_at_once(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Broken> {
 impl Transport for KernelStream<'_> {
     #[inline]
     fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
+        if self.socket.former.is_some()
+            && let Some(received) = self.socket.receive_former(bytes_max)
+        {
+            return Ok(received);
+        }
         let Socket { fd, stamp, unread, .. } = &mut *self.socket;
         self.is_fresh = unread.is_empty() && bytes_max >= CHUNK;
         let into = if self.is_fresh {

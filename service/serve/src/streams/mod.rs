@@ -16,7 +16,7 @@ mod waiting;
 
 pub use limits::{CHUNK, TcpTotals};
 pub use listener::{Listener, Ready};
-pub use server::{Call, StreamServer};
+pub use server::{Call, Change, StreamServer};
 
 #[cfg(test)]
 mod tests;

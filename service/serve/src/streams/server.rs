@@ -8,8 +8,11 @@
 //! else. Deadlines are in a timer wheel, which changes when a connection starts to wait for something, not
 //! with each request.
 
+mod moving;
 mod opening;
 mod outside;
+
+pub use moving::Change;
 
 use std::sync::Arc;
 
@@ -253,16 +256,6 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         }
         self.listener.close(call.io);
         (self.ending, self.draining) = (Some(0), true);
-    }
-
-    /// Closes all connections, as the network breaks them off; new ones are accepted as before.
-    pub fn abort_all<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) {
-        for number in 0..self.table.end() {
-            if let Some(tracked) = self.table.get(number) {
-                let held = tracked.held(&self.listener);
-                self.close(number, held, Closed::Broken, &mut call);
-            }
-        }
     }
 
     /// Closes all remaining connections.

@@ -415,7 +415,8 @@ fn a_drain_ends_connections_by_fin_and_takes_no_new_ones() {
 }
 
 #[test]
-fn connections_are_reset_before_the_port_goes_and_their_tuples_are_the_kernels() {
+fn connections_that_no_socket_can_go_on_with_are_reset_before_the_port_goes_and_their_tuples_are_the_kernels()
+{
     let mut rig = Rig::new();
     rig.learn(Ok(WAY_BACK));
     let (open, closed) = (rig.connect(4000), rig.connect(4001));
@@ -432,12 +433,14 @@ fn connections_are_reset_before_the_port_goes_and_their_tuples_are_the_kernels()
     rig.connect(4003);
     rig.client_turn();
     assert_eq!(rig.programs.known().tuples.len(), 4);
-    assert!(rig.commands.send(Command::Engine(DemuxCommand::Each(ServeCommand::Abort))).is_ok());
+    assert!(rig.commands.send(Command::Engine(DemuxCommand::Each(ServeCommand::Leave))).is_ok());
     assert!(rig.commands.send(Command::DetachQueue(PortId { port: 0, queue: 0 })).is_ok());
     rig.turn();
     assert_eq!(rig.sent.iter().filter(|flags| *flags & Flags::RST != 0).count(), 2);
     assert!(rig.tcp.stream(rig.now, open).is_none_or(|stream| !stream.may_write()), "the client knows");
     assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
+    let counted = &rig.serve.fast_tcp;
+    assert_eq!((counted.fast_moved.get(), counted.fast_not_moved.get()), (0, 1), "no such address is here");
     assert!(rig.programs.known().room > 0, "it still accepts, should there be a port again");
 }
 
@@ -450,7 +453,7 @@ fn a_reset_that_finds_no_port_leaves_the_end_to_the_kernel() {
     assert!(rig.commands.send(Command::DetachQueue(PortId { port: 0, queue: 0 })).is_ok());
     rig.turn();
     assert_eq!(rig.programs.known().tuples.len(), 1, "it may come back soon");
-    rig.tell(ServeCommand::Abort);
+    rig.tell(ServeCommand::Leave);
     assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
     assert!(!rig.was_reset());
     rig.tcp.stream(rig.now, id).expect("the client knows nothing").write(b"more");

@@ -104,3 +104,45 @@ fn a_reset_breaks_it() {
     wait_for(stream.socket);
     assert_eq!(stream.receive(CHUNK), Err(Broken));
 }
+
+#[test]
+fn a_socket_that_goes_on_lends_first_what_had_arrived_before() {
+    let ((socket, mut peer), mut buffers) = (pair(), Buffers::new(CHUNK));
+    let former = Former {
+        unread: b"ab".to_vec(),
+        arrived: b"cdefg".to_vec(),
+        is_ended: false,
+        sent: 9,
+        is_finished: false,
+    };
+    let mut socket = Socket::going_on(socket.fd, former);
+    peer.write_all(b"hi").unwrap();
+    wait_for(&socket);
+    assert!(socket.has_bytes() && socket.has_something() && socket.held() >= 7);
+    let mut stream = socket.with(&mut buffers);
+    assert_eq!(stream.acknowledged(), 9);
+    assert_eq!(stream.received(), b"ab");
+    assert_eq!(stream.receive(4), Ok(Received::Bytes { len: 2, more: true }));
+    assert_eq!(stream.received(), b"abcd");
+    stream.consume(3);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::Bytes { len: 3, more: true }));
+    assert_eq!(stream.received(), b"defg");
+    stream.consume(4);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::Bytes { len: 2, more: false }));
+    assert_eq!(stream.received(), b"hi");
+    stream.consume(2);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::Nothing));
+    assert_eq!(socket.held(), 0);
+}
+
+#[test]
+fn an_end_that_came_before_is_told_behind_the_bytes_and_again() {
+    let ((socket, _peer), mut buffers) = (pair(), Buffers::new(CHUNK));
+    let former = Former { arrived: b"last".to_vec(), is_ended: true, ..Former::default() };
+    let mut socket = Socket::going_on(socket.fd, former);
+    let mut stream = socket.with(&mut buffers);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::Bytes { len: 4, more: true }));
+    stream.consume(4);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::End));
+    assert_eq!(stream.receive(CHUNK), Ok(Received::End));
+}

@@ -1,0 +1,47 @@
+//! Connections that go on over another transport.
+
+use twinpath_service::{Closed, Service};
+
+use super::{Call, StreamServer};
+use crate::streams::listener::Listener;
+
+/// What became of a connection's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is as before.
+    None,
+    /// It has another transport, which announces its edges.
+    Moved,
+    /// It cannot go on: it is closed as if it were broken off.
+    Lost,
+}
+
+impl<L: Listener, C: Send> StreamServer<L, C> {
+    /// Lets `change` change the stream of each connection, given its number. A connection keeps its state, its name and
+    /// its deadlines.
+    pub fn change_streams<S: Service<Connection = C>>(
+        &mut self,
+        mut change: impl FnMut(&mut L, &mut L::Stream, u32) -> Change,
+        call: &mut Call<'_, '_, S, L>,
+    ) {
+        for number in 0..self.table.end() {
+            let Self { table, listener, .. } = self;
+            let Some(tracked) = table.get(number) else { continue };
+            let before = tracked.held(listener);
+            match change(listener, &mut tracked.stream, number) {
+                Change::None => {}
+                Change::Lost => self.close(number, before, Closed::Broken, call),
+                Change::Moved => {
+                    // Bytes that have moved along are announced by no event.
+                    tracked.connection.woken(false);
+                    let held = tracked.held(listener);
+                    self.again.add(number);
+                    if held > 0 {
+                        self.table.holds_some(number);
+                    }
+                    self.holds(before, held, call);
+                }
+            }
+        }
+    }
+}
