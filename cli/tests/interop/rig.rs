@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::{Namespace, PacketSocket};
-use twinpath_test_rig::{End, command, few_or_all, pair, run, start, within};
+use twinpath_test_rig::{End, command, few_or_all, pair, run, start, until_within, within};
 pub(crate) use twinpath_test_rig::{PATIENCE, Started, ip, kill, move_link, name_of, until};
 use twinpath_wire::Mac;
 
@@ -305,7 +305,8 @@ impl Server {
 
     /// Waits until these words appear on standard error.
     pub(crate) fn wait_until_said(&self, words: &str) {
-        until(&format!("'{words}' said"), || self.said.lock().expect("no panic holds it").contains(words));
+        let is_said = || self.said.lock().expect("no panic holds it").contains(words);
+        until_within(3 * PATIENCE, &format!("'{words}' said"), is_said);
     }
 
     /// The claim of the service with this prefix.

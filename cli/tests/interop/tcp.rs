@@ -321,7 +321,8 @@ fn connections_go_on_in_the_kernel_when_the_fast_path_ends() {
     echoes(&mut late, b"the kernel's own");
     assert_eq!((service(&server, "fast_accepted"), service(&server, "accepted")), (2, 3));
     permit_claims(&rig, true);
-    until("it is claimed", || server.claim("tcp port")["path"] != "kernel");
+    // Loading the programs takes long on a busy machine, and it answers nothing meanwhile.
+    server.wait_until_said("is back on packet");
     let mut again = connect(&rig, SERVER_V6);
     echoes(&mut again, b"fast again");
     streams.iter_mut().for_each(|stream| echoes(stream, b"still by the kernel"));
@@ -415,16 +416,12 @@ fn no_byte_is_lost_while_connections_with_traffic_move() {
     let server = rig.serve(&FAST);
     permit_claims(&rig, true);
     let capture = Capture::of(&rig);
-    for (before, address) in [SERVER, SERVER_V6, SERVER, SERVER_V6].into_iter().enumerate() {
-        let traffic = Traffic::over(connect(&rig, address));
-        traffic.flows();
-        permit_claims(&rig, false);
-        until("it has moved", || service(&server, "fast_moved") == before as u64 + 1);
-        traffic.flows();
-        traffic.ends();
-        permit_claims(&rig, true);
-        until("it is claimed", || server.claim("tcp port")["path"] != "kernel");
-    }
+    let traffic = [SERVER, SERVER_V6, SERVER, SERVER_V6].map(|address| Traffic::over(connect(&rig, address)));
+    traffic.iter().for_each(Traffic::flows);
+    permit_claims(&rig, false);
+    until("they have moved", || service(&server, "fast_moved") == 4);
+    traffic.iter().for_each(Traffic::flows);
+    traffic.into_iter().for_each(Traffic::ends);
     assert_eq!(service(&server, "fast_not_moved"), 0);
     no_reset(&rig, capture);
     assert_eq!(server.interrupt(), Some(0));
