@@ -1,13 +1,17 @@
 //! Tests that what the kernel learns of a peer is in force at once: another link-layer address, another MTU of the path, another
 //! gateway. The kernel's own server is the measure.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType, bind};
 use twinpath_sys::Namespace;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, ip, name_of, udp_in, until};
+use crate::rig::{
+    CLIENT, CLIENT_V6, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, ip, name_of, udp_in, until,
+};
 use crate::root_or_skip;
+use crate::tcp::{echoes, service};
 use crate::twin_services::Plain;
 
 /// Asks again and again, until there is an answer; how long that took.
@@ -148,6 +152,40 @@ fn a_path_whose_mtu_has_shrunk_loses_next_to_nothing() {
             assert_eq!(neighbour(&server, peer, "mtu"), 1300, "{peer}");
         }
     }
+}
+
+fn connect_from(own: SocketAddr, server: IpAddr) -> std::io::Result<TcpStream> {
+    let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
+    bind(&socket, &own)?;
+    rustix::net::connect(&socket, &SocketAddr::new(server, PORT))?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// The kernel's own tables do not follow from such a message: it does not know the connection.
+#[test]
+fn a_router_tells_a_connection_on_the_fast_path_that_its_segments_are_too_long() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let far = with_far(&rig);
+    let server = rig.serve(&["--path", "packet", "--tcp-path", "fast"]);
+    for (at, (peer, target, via)) in (0..).zip([(FAR, SERVER, "10.7.0.3"), (FAR_V6, SERVER_V6, "fd07::3")]) {
+        let route = format!("{peer}/{}", if peer == FAR { 32 } else { 128 });
+        rig.ip_client(&["route", "replace", &route, "via", via, "dev", "lan0", "mtu", "lock", "1300"]);
+        let (peer, target): (IpAddr, IpAddr) = (peer.parse().unwrap(), target.parse().unwrap());
+        let mut stream = far.run(|| connect_from(SocketAddr::new(peer, 0), target)).unwrap().unwrap();
+        echoes(&mut stream, b"short");
+        assert_eq!(service(&server, "fast_path_told"), at);
+        let text: Vec<u8> = (0..100_000u32).map(|at| (at * 7 + at / 251) as u8).collect();
+        echoes(&mut stream, &text);
+        assert!(service(&server, "fast_path_told") > at, "{peer}");
+    }
+    assert_eq!(service(&server, "fast_accepted"), 2);
+    assert_eq!(server.interrupt(), Some(0));
 }
 
 /// A router that knows of a better gateway on the same link says so, to the kernel. (Of IPv6 redirects a kernel's server makes

@@ -31,7 +31,7 @@ fn connect(rig: &Rig, server: &str) -> TcpStream {
     stream
 }
 
-fn echoes(stream: &mut TcpStream, text: &[u8]) {
+pub(crate) fn echoes(stream: &mut TcpStream, text: &[u8]) {
     stream.write_all(text).unwrap();
     let mut heard = vec![0; text.len()];
     stream.read_exact(&mut heard).unwrap();
@@ -44,7 +44,7 @@ fn ends(mut stream: TcpStream) {
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
 }
 
-fn service(server: &Server, figure: &str) -> u64 {
+pub(crate) fn service(server: &Server, figure: &str) -> u64 {
     server.show("services")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
 }
 

@@ -49,6 +49,11 @@ counters! {
             /// Requests for a TCP connection that were left to the kernel although they had been taken: the next hop is
             /// not one of the fast path, or a table was full.
             fast_declined: Counter => counter("twinpath_service_fast_connections_declined");
+            /// Messages of routers that a segment of the fast path was too long, by which its connection shortened the
+            /// next ones.
+            fast_path_told: Counter => counter("twinpath_service_fast_path_told");
+            /// Such messages that quote no segment in flight, and were ignored.
+            fast_path_forged: Counter => counter("twinpath_service_fast_path_forged");
             /// TCP connections that went on in sockets of the kernel when the fast path ended.
             fast_moved: Counter => counter("twinpath_service_fast_connections_moved");
             /// TCP connections that could not go on in a socket of the kernel, and were reset.

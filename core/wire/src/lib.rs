@@ -19,6 +19,7 @@ mod mac;
 pub mod offload;
 pub mod tcp;
 pub mod tcp_frame;
+mod too_big;
 pub mod udp;
 pub mod udp_frame;
 pub mod udp_template;
@@ -29,6 +30,7 @@ pub use error::{EmitError, ParseError};
 pub use eth::{EtherType, EtherTypeError, Tag};
 pub use flow_key::{FlowKey, Protocol};
 pub use mac::{Mac, MacError};
+pub use too_big::TooBig;
 
 /// The big-endian number in two bytes.
 #[inline]

@@ -22,6 +22,12 @@ impl Instance {
                     worker.tell_services(ServeCommand::Egress(update));
                 }
             }
+            Event::TooBig(too_big) if self.connections.flows().is_some() => {
+                // Control does not know which worker has the connection.
+                for worker in &mut self.workers {
+                    worker.tell_services(ServeCommand::TooBig(too_big));
+                }
+            }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
                 // The kernel announces a changed offload in the same way.
                 (self.interface.device_due, self.interface.queues_due) = (true, true);

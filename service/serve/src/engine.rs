@@ -24,7 +24,7 @@ use twinpath_udp::egress::{Egress, EgressTable, Update};
 use twinpath_udp::reply_limit::ReplyLimit;
 use twinpath_udp::served::Served;
 use twinpath_udp::udp;
-use twinpath_wire::Protocol;
+use twinpath_wire::{Protocol, TooBig};
 use twinpath_worker::{Attached, Engine, Io};
 
 use crate::fast_tcp::{FIRST_MOVED_TOKEN, FastTcp, FastTcpConfig, with_scope};
@@ -124,6 +124,8 @@ impl Default for KernelSide {
 pub enum ServeCommand {
     /// The kernel's answer about the egress to a peer, or a notice that former answers are out of date.
     Egress(Update),
+    /// A router says that a segment was too long. Anybody can say so: the engine compares it with what is in flight.
+    TooBig(TooBig),
     /// The present addresses of this host at which packets can arrive on the interface. Sorted.
     Addresses(Arc<[IpAddr]>),
     /// Start to serve the kernel's sockets.
@@ -547,6 +549,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 self.counters.peers.set(self.egress.len() as u64);
                 self.counters.peers_overflow.set(self.egress.overflows());
             }
+            ServeCommand::TooBig(too_big) => self.path_carries(now, too_big, io),
             ServeCommand::Addresses(addresses) => {
                 let former = std::mem::replace(&mut self.addresses, addresses);
                 // If the mailbox is full, the memory is freed here: that happens once per change, not per

@@ -23,8 +23,9 @@ use twinpath_observe::report;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_udp::egress::{Egress, KernelReason, Update};
+use twinpath_wire::TooBig;
 
-use self::path_watch::PathWatch;
+use self::path_watch::{PathWatch, Said};
 use self::table::{Change, Effect, Link, Tables};
 use self::watch::{Heard, Watch};
 use crate::mirror::egress_book::{BookCounters, BookLimits, EgressBook, Question, Step, lookup_interface};
@@ -96,6 +97,8 @@ pub enum Event {
     Routes,
     /// An update for every worker.
     Egress(Update),
+    /// A router says that a TCP segment was too long. Anybody can say so.
+    TooBig(TooBig),
 }
 
 /// An error of the netlink sockets.
@@ -363,8 +366,9 @@ impl Mirror {
             Heard::Overrun => self.overrun()?,
             Heard::Nothing => {
                 // Without peers nobody needs this.
-                let peer = if self.book.is_empty() { None } else { self.paths.take(now) };
-                let Some(peer) = peer else { return Ok(false) };
+                let said = if self.book.is_empty() { None } else { self.paths.take(now) };
+                let Some(Said { peer, too_big }) = said else { return Ok(false) };
+                self.events.extend(too_big.map(Event::TooBig));
                 self.book.path_changed(peer, now);
             }
         }

@@ -1,8 +1,8 @@
 //! Finds the peers for which the kernel learns another path, from copies of the ICMP messages that announce
 //! it.
 //!
-//! The kernel validates these messages. The copies only tell us for which peer to ask the kernel for the
-//! route.
+//! The kernel validates these messages. The copies tell us for which peer to ask the kernel for the route, and which
+//! TCP segment was too long: the kernel knows nothing of connections that are not its own.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,11 +11,21 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use twinpath_sys::PathMessages;
 use twinpath_sys::path_messages::MESSAGE_BYTES;
 use twinpath_time::{Duration, Instant};
+use twinpath_wire::TooBig;
 
 /// Anybody can send such messages. So the control thread reads at most [`BATCH`] of them in each
 /// [`BATCH_TIME`]. Meanwhile the kernel keeps some tens, and drops the rest.
 const BATCH: u32 = 64;
 const BATCH_TIME: Duration = Duration::from_millis(20);
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The peer to which the path has changed.
+    pub(super) peer: IpAddr,
+    /// The TCP segment that was too long.
+    pub(super) too_big: Option<TooBig>,
+}
 
 /// The messages of both families that this process may see.
 pub(super) struct PathWatch {
@@ -60,13 +70,13 @@ impl PathWatch {
     }
 
     /// Takes the next message that names a peer. Does not wait.
-    pub(super) fn take(&mut self, now: Instant) -> Option<IpAddr> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Said> {
         if now.since(self.began) >= BATCH_TIME {
             (self.began, self.read) = (now, 0);
         }
         while self.read < BATCH && !self.has_ended {
-            let of_ipv4 = || read(self.of_ipv4.as_ref(), peer_in_ipv4);
-            let of_ipv6 = || read(self.of_ipv6.as_ref(), peer_in_ipv6);
+            let of_ipv4 = || read(self.of_ipv4.as_ref(), said_in_ipv4);
+            let of_ipv6 = || read(self.of_ipv6.as_ref(), said_in_ipv6);
             // Alternating, so that a flood of one family's messages does not prevent reading the other's.
             let read = if self.read.is_multiple_of(2) {
                 of_ipv4().and_then(|read| if read.is_none() { of_ipv6() } else { Ok(read) })
@@ -74,10 +84,10 @@ impl PathWatch {
                 of_ipv6().and_then(|read| if read.is_none() { of_ipv4() } else { Ok(read) })
             };
             match read {
-                Ok(Some(peer)) => {
+                Ok(Some(said)) => {
                     self.read += 1;
-                    if peer.is_some() {
-                        return peer;
+                    if said.is_some() {
+                        return said;
                     }
                 }
                 Ok(None) => return None,
@@ -92,18 +102,26 @@ impl PathWatch {
     }
 }
 
-/// Reads one message, if there is one. Returns the peer that it names, if it names one.
+/// Reads one message, if there is one. Returns what it says, if it names a peer.
 fn read(
     messages: Option<&PathMessages>,
-    peer: impl Fn(&[u8]) -> Option<IpAddr>,
-) -> io::Result<Option<Option<IpAddr>>> {
+    said: impl Fn(&[u8]) -> Option<Said>,
+) -> io::Result<Option<Option<Said>>> {
     let Some(messages) = messages else { return Ok(None) };
     let mut message = [0; MESSAGE_BYTES];
     match messages.read(&mut message) {
-        Ok(len) => Ok(Some(message.get(..len).and_then(peer))),
+        Ok(len) => Ok(Some(message.get(..len).and_then(said))),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn said_in_ipv4(packet: &[u8]) -> Option<Said> {
+    Some(Said { peer: peer_in_ipv4(packet)?, too_big: TooBig::parse_ipv4(packet) })
+}
+
+fn said_in_ipv6(message: &[u8]) -> Option<Said> {
+    Some(Said { peer: peer_in_ipv6(message)?, too_big: TooBig::parse_ipv6(message) })
 }
 
 /// The destination of the packet that an ICMP message is about; the message follows its IP header.

@@ -8,12 +8,12 @@ use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::{FastTcpCounters, Reason};
 use twinpath_port::PortId;
 use twinpath_service::Service;
-use twinpath_tcp::{Segment, Tuple, Verdict};
+use twinpath_tcp::{IcmpError, Segment, Tuple, Verdict};
 use twinpath_time::Instant;
 use twinpath_udp::admit::admit_source;
 use twinpath_udp::egress::{EgressTable, KernelReason, Update};
 use twinpath_udp::udp;
-use twinpath_wire::{ChecksumTrust, EtherType, Protocol, eth, tcp_frame};
+use twinpath_wire::{ChecksumTrust, EtherType, Protocol, TooBig, eth, tcp_frame};
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of};
@@ -238,6 +238,18 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
+    /// A router says that a segment was too long: what is sent again is shorter, if it was one of ours.
+    pub(super) fn path_carries(&mut self, now: Instant, too_big: TooBig, io: &mut Io<'_, ServeEvent>) {
+        let TooBig { local, remote, seq, mtu } = too_big;
+        let Some(fast) = &mut self.fast else { return };
+        let tcp = fast.server.listener().tcp_mut();
+        let tuple = Tuple::new(local, remote);
+        if tcp.has(&tuple) {
+            tcp.icmp(now, &tuple, seq, IcmpError::TooBig(mtu));
+            self.serve_fast(now, NO_PORT, io);
+        }
+    }
+
     fn retry_syns(&mut self, now: Instant, peer: IpAddr, io: &mut Io<'_, ServeEvent>) {
         // Those that go on waiting are behind the others.
         let count = self.fast.as_ref().map_or(0, |fast| fast.waiting.len());
@@ -432,5 +444,7 @@ fn publish(counters: &FastTcpCounters, listener: &EngineListener) {
     counters.fast_time_wait.set(time_wait as u64);
     counters.fast_retransmitted.set(counted.retransmitted);
     counters.fast_resets.set(counted.resets);
+    counters.fast_path_told.set(counted.icmp_in);
+    counters.fast_path_forged.set(counted.icmp_refused);
     counters.fast_in_kernel.set(listener.moved().into());
 }

@@ -93,7 +93,7 @@ impl<C: Send> FastTcp<C> {
             connections: most,
             // Segments leave in frames of the pool.
             super_segment: 0,
-            // No ICMP error comes here.
+            // Not every router says that a segment was too long.
             black_hole_detection: true,
             memory: limits.queued_bytes.max(4 * u64::from(limits.connection_bytes)),
             ..Config::default()

@@ -21,7 +21,7 @@ use twinpath_time::{Duration, Instant};
 use twinpath_udp::egress::{KernelReason, Update};
 use twinpath_wire::tcp::Flags;
 use twinpath_wire::tcp_frame::{self, TcpFrameRepr};
-use twinpath_wire::{ChecksumTrust, Mac, Protocol};
+use twinpath_wire::{ChecksumTrust, Mac, Protocol, TooBig, eth};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
@@ -149,6 +149,10 @@ struct Rig {
     kernel: Vec<u8>,
     /// The flags of all segments that the server has sent.
     sent: Vec<u8>,
+    /// The way to the client carries packets of at most this many bytes.
+    carries: usize,
+    /// The segments that were longer, as a router quotes them.
+    too_big: Vec<TooBig>,
 }
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
@@ -184,9 +188,23 @@ impl Rig {
         let (pool, tcp) =
             (Pool::new(256).expect("pool"), Tcp::new(Config::default(), Unknown::Reset, [1, 2]));
         let now = Instant::from_nanos(1 << 40);
-        let (kernel, sent) = (Vec::new(), Vec::new());
-        let mut new =
-            Self { worker, commands, events, programs, wire, pool, serve, counters, tcp, now, kernel, sent };
+        let (kernel, sent, carries, too_big) = (Vec::new(), Vec::new(), usize::MAX, Vec::new());
+        let mut new = Self {
+            worker,
+            commands,
+            events,
+            programs,
+            wire,
+            pool,
+            serve,
+            counters,
+            tcp,
+            now,
+            kernel,
+            sent,
+            carries,
+            too_big,
+        };
         new.turn();
         new
     }
@@ -217,13 +235,19 @@ impl Rig {
     /// A turn of the worker, and what it sends to the client.
     fn turn(&mut self) {
         self.now += Duration::from_millis(1);
-        let Self { worker, programs, wire, pool, tcp, now, kernel, sent, .. } = self;
+        let Self { worker, programs, wire, pool, tcp, now, kernel, sent, carries, too_big, .. } = self;
         tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
         worker.turn(*now);
         let mut burst = Burst::new();
         wire.receive(*now, pool, &mut burst);
         for frame in burst.drain(usize::MAX) {
             let found = tcp_frame::parse(frame.bytes(), ChecksumTrust::Verify).expect("a right segment");
+            if frame.bytes().len() - eth::HEADER_LEN > *carries {
+                let (local, remote, seq) = (found.source, found.destination, found.segment.sequence());
+                too_big.push(TooBig { local, remote, seq, mtu: *carries as u16 });
+                pool.release(frame);
+                continue;
+            }
             sent.push(found.segment.flags().0);
             let tuple = Tuple::new(found.destination, found.source);
             let segment = Segment::new(&found.segment, found.congestion, 0);
@@ -326,6 +350,40 @@ fn an_end_that_comes_with_the_last_bytes_is_heard() {
     assert_eq!(stream.received(), b"hello");
     stream.consume(5);
     assert!(stream.is_at_end());
+}
+
+#[test]
+fn segments_fit_the_path_once_a_router_has_quoted_one_that_is_in_flight() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.carries = 1000;
+    let text: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
+    let said = rig.tcp.stream(rig.now, id).expect("open").write(&text[..1400]);
+    assert_eq!(said, 1400);
+    rig.turns(5);
+    let quoted = rig.too_big.pop().expect("a long segment");
+    // What is not in flight is forged; so is a connection that there is not.
+    let elsewhere = SocketAddr::from(([192, 0, 2, 3], 4000));
+    for forged in
+        [TooBig { seq: quoted.seq.wrapping_sub(1 << 20), ..quoted }, TooBig { remote: elsewhere, ..quoted }]
+    {
+        rig.tell(ServeCommand::TooBig(forged));
+    }
+    let heard = |rig: &Rig| rig.tcp.info(rig.now, id).expect("open").queued;
+    assert_eq!(heard(&rig), 0);
+    rig.too_big.clear();
+    let began = rig.now;
+    rig.tell(ServeCommand::TooBig(quoted));
+    rig.turns(20);
+    assert_eq!((heard(&rig), rig.too_big.as_slice()), (1400, &[][..]));
+    let counted = &rig.serve.fast_tcp;
+    assert_eq!((counted.fast_path_told.get(), counted.fast_path_forged.get()), (1, 1));
+    assert!(rig.now.since(began) < Duration::from_millis(200), "it was sent again before any time-out");
+    rig.tcp.stream(rig.now, id).expect("open").consume(usize::MAX);
+    assert!(rig.echo(id, &text) == text);
+    assert!(rig.too_big.is_empty(), "what follows is short from the start");
 }
 
 #[test]
