@@ -1,4 +1,4 @@
-# What the suites of packetdrill's scripts have in common. Sourced by packetdrill.sh and tcp-testsuite.sh.
+# What the suites of packetdrill's scripts have in common. Sourced by packetdrill.sh, tcp-testsuite.sh and linux-packetdrill.sh.
 
 fail() { printf '%s\n' "$*" >&2; exit 1; }
 

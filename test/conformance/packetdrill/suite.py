@@ -80,14 +80,26 @@ def option(text, name, default):
     return found.group(1) if found else default
 
 
+# What the runner of Linux's selftests defines for a script, by IP version, and the interface of its IPv6.
+LINUX_WORDS = {
+    "ipv4": ["TFO_COOKIE=3021b9d889017eeb", "TFO_COOKIE_ZERO=b7c12350a90dc8f5", "CMSG_LEVEL_IP=SOL_IP", "CMSG_TYPE_RECVERR=IP_RECVERR"],
+    "ipv6": ["TFO_COOKIE=c1d1e9742a47a9bc", "TFO_COOKIE_ZERO=82af1a8f9a205c34", "CMSG_LEVEL_IP=SOL_IPV6", "CMSG_TYPE_RECVERR=IPV6_RECVERR"],
+}
+LINUX_MTU = {"ipv4": "1500", "ipv6": "1520"}
+
+
 def arguments(suite, out, text):
     """How packetdrill is called for a script. The shared object has to know what packetdrill keeps for itself."""
     version = option(text, "ip_version", "ipv4")
     local = option(text, "local_ip", "fd3d:fa7b:d17d::2" if version == "ipv6" else "192.168.0.2")
     profile = "freebsd" if suite == "tcp-testsuite" else "linux"
-    flags = f"{profile},{local.split('/')[0]},mtu={option(text, 'mtu', '1500')},unit={option(text, 'mss', '0')}"
+    of_linux = suite == "linux-packetdrill"
+    mtu = option(text, "mtu", LINUX_MTU[version] if of_linux else "1500")
+    flags = f"{profile},{local.split('/')[0]},mtu={mtu},unit={option(text, 'mss', '0')}"
     return [
         str(out / "packetdrill"),
+        *([f"--mtu={mtu}"] if of_linux else []),
+        *(part for word in (LINUX_WORDS[version] if of_linux else []) for part in ("-D", word)),
         f"--ip_version={version}",
         f"--local_ip={local}",
         f"--so_filename={out / 'libtwinpath_packetdrill.so'}",

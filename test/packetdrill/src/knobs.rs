@@ -171,7 +171,8 @@ impl Knobs {
             ecn_syns: 1,
             ecn: match self.number("net.ipv4.tcp_ecn") {
                 Some(0) => Ecn::Off,
-                Some(1) => Ecn::Request,
+                // 4 asks as 1 does, and would also take accurate ECN of the peer.
+                Some(1 | 4) => Ecn::Request,
                 _ => Ecn::Accept,
             },
             congestion: match self.get("net.ipv4.tcp_congestion_control") {
@@ -209,7 +210,8 @@ impl Knobs {
             ecn_syns: self.small("net.inet.tcp.ecn.maxretries", 1_u8).saturating_add(1),
             ecn: match self.number("net.inet.tcp.ecn.enable") {
                 Some(0) => Ecn::Off,
-                Some(1) => Ecn::Request,
+                // 4 asks as 1 does, and would also take accurate ECN of the peer.
+                Some(1 | 4) => Ecn::Request,
                 _ => Ecn::Accept,
             },
             // The scripts have each segment as a packet of its own.
