@@ -195,10 +195,16 @@ where
         was_closed = true;
     }
     // What has come until then is this thread's: nobody else is told of it.
-    if was_closed && !matches!(waited, Ok(true)) && waiter.look(clock::now()) {
+    let may_be_ready = matches!(waited, Ok(false)) || waited.as_ref().is_err_and(is_interrupt);
+    if was_closed && may_be_ready && waiter.look(clock::now()) {
         return Ok(waiter.outcome);
     }
     waited.map(|_| waiter.outcome)
+}
+
+/// The kernel reports what is ready rather than a signal. Every other error it reports whatever is ready.
+fn is_interrupt(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
 }
 
 impl<A> Waiter<'_, A> {
@@ -322,7 +328,8 @@ where
             if look_at.is_some() {
                 self.leased.each().for_each(|(_, _, place)| place.lessee.give_back());
                 // Also if the kernel has something, or was interrupted: nobody else may look.
-                if self.look(clock::now()) {
+                let may_be_ready = slept.as_ref().err().is_none_or(is_interrupt);
+                if may_be_ready && self.look(clock::now()) {
                     return Ok(true);
                 }
             }

@@ -11,8 +11,9 @@ use twinpath_worker::idle::Mode;
 
 /// What was found once: the end of a lease by an option put what was in the ring behind what came later; a child that had not used the
 /// socket before did not find what was in its parent's ring; a set for one event had the same put behind what came later; a set told of
-/// what is in a ring alone after a call that had room for less; and it did not fail where events cannot be written.
-const FOUND: [&str; 5] = [
+/// what is in a ring alone after a call that had room for less; it did not fail where events cannot be written; and select did not fail for
+/// a descriptor that is none, if it closed the ring of another one and that had a datagram.
+const FOUND: [&str; 6] = [
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 poll 1000 s0:POLLIN
@@ -62,6 +63,16 @@ const FOUND: [&str; 5] = [
      a0 poll 1000 s0:POLLIN
      frame udp src=10.9.0.2 dst=10.9.0.11 sport=4001 dport=7000 id=482250116 len=5
      a0 epoll_wait e0 1 0 wild",
+    "a0 socket s0 AF_INET6 0
+     a0 setsockopt s0 IPPROTO_IPV6 IPV6_RECVPKTINFO 0
+     a0 bind s0 fe80::ff:fe00:1%in0 7000
+     frame udp src=fe80::ff:fe00:2 dst=fe80::ff:fe00:1 sport=4001 dport=7000 id=1113027564 len=90 ttl=255
+     a0 recvfrom s0 0 MSG_DONTWAIT 16
+     a0 epoll_create e0
+     frame udp src=fe80::ff:fe00:2 dst=fe80::ff:fe00:1 sport=4001 dport=7000 id=1113027567 len=174
+     a0 epoll_ctl e0 EPOLL_CTL_ADD s0 EPOLLIN|EPOLLONESHOT 7000
+     frame udp src=fe80::ff:fe00:2 dst=fe80::ff:fe00:1 sport=4000 dport=7000 id=1113027568 len=120
+     a0 pselect 0 s0:POLLIN|POLLRDHUP 77:POLLIN",
 ];
 
 /// What becomes of a child that has the socket, and the steps.
