@@ -1,17 +1,33 @@
-//! Which processes of a family are still there. Each has a lock in memory that all of them share: a robust mutex. When
-//! the thread that has it ends, by whatever signal, or calls `exec(3)`, the kernel notes that in the lock
-//! (`get_robust_list(2)`). So the others find it out without a system call, which a filter of the program may not allow.
+//! Which processes of a family are still there. Each has a number of its own, and a lock in memory that all of them
+//! share: a robust mutex. When the thread that has it ends, by whatever signal, or calls `exec(3)`, the kernel notes
+//! that in the lock (`get_robust_list(2)`). So the others find it out without a system call, which a filter of the
+//! program may not allow. The kernel's numbers of processes would not do: two processes may have one number in their
+//! namespaces, and a later process that of a former one.
 #![allow(unsafe_code, reason = "locks of the C library lie in memory that processes share")]
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::from_ref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void, pthread_key_t, pthread_mutex_t};
+use twinpath_sys::fork::process_number;
 
 /// Processes of a family that are known at a time. Of further ones it is not known when they end.
 const PROCESSES: usize = 64;
+/// Numbers of processes are below, and begin again then.
+pub(crate) const NUMBERS: u32 = 1 << 30;
+
+/// The number of this process in its family; 0 before there is one.
+static OWN: AtomicI32 = AtomicI32::new(0);
+/// Whether the kernel knows the locks of the thread that made this process the caller's. It does not in a child by
+/// `clone(2)`: the C library has told it of those of the parent's threads only.
+static ARE_LOCKS_KNOWN: AtomicBool = AtomicBool::new(true);
+
+thread_local! {
+    /// The process that has entered by this thread ([`process_number`]); a child has its parent's.
+    static ENTERED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A process, and a lock that one of its threads has.
 struct Present {
@@ -22,6 +38,8 @@ struct Present {
 
 /// In shared memory. Zeros are its beginning.
 pub(crate) struct Presence {
+    /// Numbers of processes that were given.
+    given: AtomicU32,
     /// Number of places, from the first on, that have been used.
     used: AtomicU32,
     /// Number of places with a lock: all, or none where the C library has no such locks.
@@ -81,14 +99,20 @@ impl Presence {
         self.usable.store(if is_done { PROCESSES as u32 } else { 0 }, Ordering::Relaxed);
     }
 
+    /// Gives this process its number: it has just been made, or its family.
+    pub(crate) fn number(&self) {
+        let given = self.given.fetch_add(1, Ordering::Relaxed) % (NUMBERS - 1);
+        OWN.store(given as c_int + 1, Ordering::Relaxed);
+    }
+
     /// The process is there as long as this thread is, and until it calls `exec(3)`. `is_gone` is told of processes that
-    /// are not. Allocates only where the program has many keys of its own (`pthread_setspecific(3)`).
+    /// are not. Of a process of whose locks the kernel does not know, nothing is known. Allocates only where the program
+    /// has many keys of its own (`pthread_setspecific(3)`).
     pub(crate) fn enter(&'static self, process: c_int, is_gone: impl Fn(c_int)) {
+        if !ARE_LOCKS_KNOWN.load(Ordering::Relaxed) {
+            return;
+        }
         let usable = self.usable.load(Ordering::Relaxed) as usize;
-        // A former process with that number has ended.
-        self.each.iter().take(usable).for_each(|of| {
-            let _ = of.process.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
-        });
         for (number, of) in self.each.iter().enumerate().take(usable) {
             if of.try_lock() == Lock::Held {
                 continue;
@@ -129,6 +153,16 @@ impl Presence {
     }
 }
 
+/// The number of this process in its family; 0 before there is one.
+pub(crate) fn own() -> c_int {
+    OWN.load(Ordering::Relaxed)
+}
+
+/// This process has just been made; `by_fork`: by `fork(3)`, so that the kernel knows the locks of its thread.
+pub(crate) fn begin_child(by_fork: bool) {
+    ARE_LOCKS_KNOWN.store(by_fork, Ordering::Relaxed);
+}
+
 /// The key by which a thread has its place.
 fn key() -> Option<pthread_key_t> {
     static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
@@ -145,6 +179,7 @@ fn set_at_end_of_thread(of: &'static Present) {
         // SAFETY: it is a key of this library.
         unsafe { libc::pthread_setspecific(key, from_ref(of).cast()) }
     };
+    ENTERED.set(process_number());
     if key().map(set) != Some(0) {
         of.process.store(0, Ordering::Release);
         of.unlock();
@@ -154,17 +189,15 @@ fn set_at_end_of_thread(of: &'static Present) {
 extern "C" fn thread_ends(of: *mut c_void) {
     // SAFETY: it is null, or what was set: a place in memory that is mapped for good.
     let Some(of) = (unsafe { of.cast::<Present>().cast_const().as_ref() }) else { return };
-    // SAFETY: it takes nothing.
-    let process = unsafe { libc::getpid() };
-    // In a child that was made by `clone(2)` it is the parent's.
-    if of.process.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+    // Otherwise it is the parent's.
+    if ENTERED.get() == process_number() {
+        of.process.store(0, Ordering::Release);
         of.unlock();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::thread;
 
     use super::*;
@@ -272,6 +305,28 @@ mod tests {
         // SAFETY: it takes numbers.
         assert_eq!(unsafe { libc::kill(child, 0) }, 0, "it lives");
         kill(child);
+    }
+
+    /// The C library knows nothing of such a child, and the kernel nothing of its locks.
+    #[test]
+    fn a_child_without_handlers_of_the_c_library_takes_no_place() {
+        let presence = presence();
+        // SAFETY: as fork, without what the C library does; the child calls only functions that touch its own memory.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as c_int;
+        assert!(child >= 0);
+        if child == 0 {
+            begin_child(false);
+            presence.number();
+            presence.enter(own(), |_| {});
+            // SAFETY: it takes a number.
+            unsafe { libc::_exit(own()) };
+        }
+        let mut status = 0;
+        // SAFETY: there is room for the status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 1, "it has a number of its own");
+        let is_free = |of: &Present| of.try_lock() != Lock::Held;
+        assert_eq!(presence.each.iter().filter(|of| is_free(of)).count(), PROCESSES);
     }
 
     #[test]

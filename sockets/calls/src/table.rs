@@ -364,7 +364,7 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     if !was_there || before != Ok(1) {
         return None;
     }
-    place.shared().inspect(|shared| shared.end(process()));
+    place.shared().inspect(|shared| shared.end(users::own()));
     let counts = place.lessee.counts();
     // After the entry was changed: a call that begins now sees that, or is counted.
     fence(Ordering::SeqCst);
@@ -574,10 +574,6 @@ pub fn register_fork() {
     });
 }
 
-fn process() -> c_int {
-    PROCESS.load(Ordering::Relaxed)
-}
-
 /// The descriptor is about to be passed to another process (SCM_RIGHTS), which may read the socket from then on, and of which nothing is
 /// known: what is in the ring goes to the kernel's socket.
 pub fn passed_on(descriptor: c_int) {
@@ -593,7 +589,7 @@ pub fn passed_on(descriptor: c_int) {
 
 /// The process ends: it uses none of the sockets any more that others have as well.
 pub fn process_ends() {
-    tracked().filter_map(users::shared).for_each(|shared| shared.end(process()));
+    tracked().filter_map(users::shared).for_each(|shared| shared.end(users::own()));
 }
 
 /// The child may read the socket as well: nothing may be left in a ring for a reader that has none. Later it is known who uses it.
@@ -601,10 +597,10 @@ extern "C" fn before_fork() {
     for descriptor in tracked() {
         let place = place(descriptor).map(|(_, place)| place);
         let shared = users::share(descriptor, place.and_then(Place::shared));
-        shared.inspect(|shared| shared.forks(process()));
+        shared.inspect(|shared| shared.forks(users::own()));
         place.inspect(|place| place.set_shared(shared));
     }
-    users::enter_before_fork(process());
+    users::enter_before_fork();
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
         place.lessee.hand_over();

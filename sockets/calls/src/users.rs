@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
 use libc::c_int;
 
-use crate::presence::Presence;
+use twinpath_sys::clock;
+
+use crate::presence::{self, Presence};
 
 /// Nothing is known of descriptors from here on.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -21,8 +23,14 @@ pub(crate) const DESCRIPTORS: usize = 1 << 16;
 const SOCKETS: usize = 1_024;
 /// Processes that use one of them, or may.
 const USERS: usize = 16;
-/// Stands for a child that is about to be made.
+/// A child that is about to be made has this number and the second of the fork: below the numbers of all processes.
 const CHILD_TO_COME: c_int = c_int::MIN;
+/// The seconds of forks begin again then.
+const SECONDS: u64 = 1 << 30;
+const _: () = assert!(CHILD_TO_COME + (SECONDS as c_int) <= -(presence::NUMBERS as c_int));
+/// A child that has not begun by then was killed before its handlers have run, as a rule. One that was stopped says
+/// later that it is there.
+const BEGINS_WITHIN_S: u64 = 10;
 /// Number of looks at sockets that others have between two checks whether these are still there.
 const LOOK_EACH: u32 = 32;
 
@@ -39,6 +47,7 @@ struct Family {
     given: AtomicU32,
     presence: Presence,
     /// Of each socket the processes that use it; as negative numbers those that have it since a fork and have not used it; 0: none.
+    /// A process has its number in the family ([`own`]).
     users: [[AtomicI32; USERS]; SOCKETS],
 }
 
@@ -68,12 +77,20 @@ fn begin() {
     }
     let new = memory.cast::<Family>();
     // SAFETY: it has as many bytes, of which all are atomic or of locks, and zeros are their beginning.
-    unsafe { &*new }.presence.begin();
+    let presence = unsafe { &(*new).presence };
+    presence.begin();
+    // Of threads that do this at the same time each gives the first number.
+    presence.number();
     if FAMILY.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         // Another thread that forks was faster.
         // SAFETY: nobody else has it.
         unsafe { libc::munmap(memory, len) };
     }
+}
+
+/// The number of this process in its family; 0 before its first fork.
+pub(crate) fn own() -> c_int {
+    presence::own()
 }
 
 fn number(descriptor: c_int) -> Option<&'static AtomicU16> {
@@ -101,20 +118,26 @@ pub(crate) fn share(descriptor: c_int, of_socket: Option<Shared>) -> Option<Shar
 }
 
 /// The process is about to fork, from this thread: its children find out when it is gone.
-pub(crate) fn enter_before_fork(process: c_int) {
-    if family().is_some_and(|family| !family.presence.has(process)) {
-        enter(process);
-    }
+pub(crate) fn enter_before_fork() {
+    family().filter(|family| !family.presence.has(own())).inspect(|family| family.enter());
 }
 
-/// The process is a child that has just been made: others find out when it is gone.
-pub(crate) fn enter(process: c_int) {
-    if let Some(family) = family() {
-        family.presence.enter(process, |gone| family.forget(gone));
+/// The process is a child that has just been made, with or without the handlers of `fork(3)`: it has a number of its own.
+/// If they run, others find out when it is gone.
+pub(crate) fn begin_child(by_fork: bool) {
+    presence::begin_child(by_fork);
+    let Some(family) = family() else { return };
+    family.presence.number();
+    if by_fork {
+        family.enter();
     }
 }
 
 impl Family {
+    fn enter(&'static self) {
+        self.presence.enter(own(), |gone| self.forget(gone));
+    }
+
     /// The process uses no socket any more.
     fn forget(&self, process: c_int) {
         let given = self.given.load(Ordering::Relaxed) as usize;
@@ -165,6 +188,10 @@ impl Shared {
 
     /// The process uses the socket, from now on. Returns what others do.
     pub(crate) fn others(self, process: c_int) -> Others {
+        self.others_at(process, now_s)
+    }
+
+    fn others_at(self, process: c_int, now_s: impl Fn() -> u64) -> Others {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
         let Some(users) = self.users() else { return Others::Use };
         let (mut is_in, mut others) = look(users, process);
@@ -172,6 +199,7 @@ impl Shared {
         let looks = others != Others::None && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EACH);
         if looks || !is_in {
             family().inspect(|family| family.presence.look(|gone| family.forget(gone)));
+            forget_late(users, now_s());
             // Before it is looked who else there is: of two that begin at a time one sees the other.
             is_in = is_in || replace(users, -process, process) || replace(users, 0, process);
             others = look(users, process).1;
@@ -181,18 +209,21 @@ impl Shared {
 
     /// The process is about to fork: a child will have the socket as well, and this one may use it.
     pub(crate) fn forks(self, process: c_int) {
+        self.forks_at(process, now_s());
+    }
+
+    fn forks_at(self, process: c_int, now_s: u64) {
         let Some(users) = self.users() else { return };
         if users.iter().all(|user| user.load(Ordering::Relaxed).saturating_abs() != process) {
             replace(users, 0, -process);
         }
-        replace(users, 0, CHILD_TO_COME);
+        replace(users, 0, to_come(now_s));
     }
 
-    /// The process is a child that has just been made.
-    pub(crate) fn begins(self, process: c_int) {
-        if let Some(users) = self.users() {
-            let _ = replace(users, CHILD_TO_COME, -process) || replace(users, 0, -process);
-        }
+    /// The process is a child that has just been made. Returns whether it is late: nobody has reckoned with it any more, so
+    /// that another process may have left its ring open.
+    pub(crate) fn begins(self, process: c_int) -> bool {
+        self.users().is_some_and(|users| !replace_to_come(users, -process) && replace(users, 0, -process))
     }
 
     /// The process uses it no longer.
@@ -203,7 +234,7 @@ impl Shared {
     /// A fork has failed after [`Self::forks`]: there is no child.
     pub(crate) fn has_not_forked(self) {
         self.users().inspect(|users| {
-            replace(users, CHILD_TO_COME, 0);
+            replace_to_come(users, 0);
         });
     }
 }
@@ -217,6 +248,41 @@ pub(crate) enum Others {
     May,
     /// They use it.
     Use,
+}
+
+fn now_s() -> u64 {
+    clock::now().as_nanos() / 1_000_000_000
+}
+
+/// The number of a child that is about to be made.
+const fn to_come(now_s: u64) -> c_int {
+    CHILD_TO_COME + (now_s % SECONDS) as c_int
+}
+
+/// The second of the fork, modulo [`SECONDS`], if that is a child that was about to be made.
+fn second_of(user: c_int) -> Option<u64> {
+    let second = user.checked_sub(CHILD_TO_COME)? as u64;
+    (second < SECONDS).then_some(second)
+}
+
+/// One of the children to come has another number from now on. Returns whether there was one.
+fn replace_to_come(users: &[AtomicI32; USERS], number: c_int) -> bool {
+    users.iter().any(|user| {
+        let before = user.load(Ordering::Relaxed);
+        second_of(before).is_some()
+            && user.compare_exchange(before, number, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Children that have not begun for so long are none.
+fn forget_late(users: &[AtomicI32; USERS], now_s: u64) {
+    for user in users {
+        let before = user.load(Ordering::Relaxed);
+        let is_late = |second| (now_s % SECONDS + SECONDS - second) % SECONDS > BEGINS_WITHIN_S;
+        if second_of(before).is_some_and(is_late) {
+            let _ = user.compare_exchange(before, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Replaces one of the numbers. Returns whether it was there.
@@ -242,10 +308,9 @@ fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, Others) {
 mod tests {
     use super::*;
 
-    /// Numbers of processes that are there: this one, and the first one of all.
-    fn processes() -> [c_int; 2] {
-        // SAFETY: it takes nothing.
-        [unsafe { libc::getpid() }, 1]
+    /// Numbers that no process of this test has.
+    const fn processes() -> [c_int; 2] {
+        [1_000_001, 1_000_002]
     }
 
     #[test]
@@ -271,7 +336,7 @@ mod tests {
         assert_eq!(socket.others(first), Others::None);
         socket.forks(first);
         assert_eq!(socket.others(first), Others::May, "also before the child has run");
-        socket.begins(second);
+        assert!(!socket.begins(second));
         assert_eq!(socket.others(first), Others::May);
         assert_eq!((socket.others(second), socket.others(first)), (Others::Use, Others::Use));
         socket.end(second);
@@ -279,7 +344,7 @@ mod tests {
         // A parent that has not used it may as well.
         let other = share(122, None).expect("another one");
         other.forks(second);
-        other.begins(first);
+        assert!(!other.begins(first));
         assert_eq!(other.others(first), Others::May);
         other.end(second);
         assert_eq!(other.others(first), Others::None);
@@ -295,16 +360,17 @@ mod tests {
         if child == 0 {
             // SAFETY: they take nothing.
             unsafe {
-                let own = libc::getpid();
-                enter(own);
-                sockets.iter().for_each(|socket| socket.begins(own));
+                begin_child(true);
+                assert!(sockets.iter().all(|socket| !socket.begins(own())));
                 loop {
                     libc::pause();
                 }
             }
         }
         let is_there = |socket: &Shared| {
-            socket.users().expect("its users").iter().any(|user| user.load(Ordering::Relaxed) == -child)
+            let mut users =
+                socket.users().expect("its users").iter().map(|user| user.load(Ordering::Relaxed));
+            users.any(|user| user < 0 && second_of(user).is_none() && user != -first)
         };
         let begun = std::time::Instant::now();
         while !sockets.iter().all(is_there) {
@@ -325,6 +391,42 @@ mod tests {
         assert_eq!(one.others(first), Others::May);
         one.has_not_forked();
         assert_eq!(one.others(first), Others::None);
+    }
+
+    #[test]
+    fn a_child_that_is_killed_before_it_begins_is_forgotten_and_one_that_was_stopped_is_seen_later() {
+        let [first, second] = processes();
+        let socket = share(141, None).expect("a socket that is shared");
+        // The seconds begin again between.
+        let forked = 3 * SECONDS - 4;
+        socket.forks_at(first, forked);
+        let others_at = |now_s| {
+            let looks = (0..=LOOK_EACH).map(|_| socket.others_at(first, || now_s));
+            looks.fold(Others::None, |_, others| others)
+        };
+        assert_eq!(others_at(forked), Others::May);
+        assert_eq!(others_at(forked + BEGINS_WITHIN_S), Others::May);
+        assert_eq!(others_at(forked + BEGINS_WITHIN_S + 1), Others::None);
+        assert!(socket.begins(second), "it is late");
+        assert_eq!(others_at(forked), Others::May);
+    }
+
+    /// Such as the first ones of two namespaces of processes.
+    #[test]
+    fn processes_of_one_family_have_numbers_of_their_own() {
+        share(151, None).expect("a socket that is shared");
+        let parent = own();
+        // SAFETY: the child calls only functions that a child of a program with threads may call.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            begin_child(true);
+            // SAFETY: it takes a number.
+            unsafe { libc::_exit(i32::from(own() <= parent)) };
+        }
+        let mut status = -1;
+        // SAFETY: there is room for the status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

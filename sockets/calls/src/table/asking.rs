@@ -8,7 +8,7 @@ use twinpath_leases::sockets::{Access, LentBy};
 use twinpath_worker::idle::Mode;
 
 use super::{
-    ASKED, EARNING, NAMED, UNDECIDED, entry, free_place, is_undecided, keep_with_kernel, occupy, process,
+    ASKED, EARNING, NAMED, UNDECIDED, entry, free_place, is_undecided, keep_with_kernel, occupy,
     register_fork, set_ended_free, socket,
 };
 use crate::earning::{self, Earned};
@@ -40,7 +40,7 @@ pub fn set_earning(descriptor: c_int) {
 /// A socket without a lease has received this many datagrams. Returns whether it has earned one: then [`ask`] for it.
 pub fn received(descriptor: c_int, count: u32) -> bool {
     // A ring would be open only while this process waits for it: that pays nothing.
-    if users::shared(descriptor).is_some_and(|shared| shared.is_used_by_others(process())) {
+    if users::shared(descriptor).is_some_and(|shared| shared.is_used_by_others(users::own())) {
         return false;
     }
     let Some(entry) = entry(descriptor) else { return false };

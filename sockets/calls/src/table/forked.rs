@@ -8,8 +8,7 @@ use twinpath_sys::fork::process_number;
 
 use super::leaving::close_own;
 use super::{
-    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, process,
-    replace,
+    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, replace,
 };
 use crate::kernel::{errno, set_errno};
 use crate::{earning, limit, users};
@@ -63,9 +62,8 @@ fn become_own(by_fork: bool) {
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     limit::forget();
     earning::forget();
-    if by_fork {
-        users::enter(process());
-    }
+    users::begin_child(by_fork);
+    let mut is_late = false;
     for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
         let value = entry.load(Ordering::Relaxed);
         if value == KERNEL {
@@ -73,7 +71,7 @@ fn become_own(by_fork: bool) {
         }
         early::forget(descriptor);
         if by_fork {
-            users::shared(descriptor).inspect(|shared| shared.begins(process()));
+            is_late |= users::shared(descriptor).is_some_and(|shared| shared.begins(users::own()));
         } else {
             users::set_unknown(descriptor);
         }
@@ -92,7 +90,7 @@ fn become_own(by_fork: bool) {
         entry.store(if is_last { EARNING } else { KERNEL }, Ordering::Relaxed);
         // Calls on it are not seen any more.
         users::shared(descriptor).filter(|_| !is_last).inspect(|shared| {
-            shared.is_used_by_others(process());
+            shared.is_used_by_others(users::own());
         });
     }
     for place in TAKEN.iter().take(USED.load(Ordering::Relaxed) as usize) {
@@ -105,6 +103,9 @@ fn become_own(by_fork: bool) {
         if place.lessee.forget(by_fork) {
             place.is_used.store(false, Ordering::Relaxed);
         }
+    }
+    if is_late {
+        await_lapse();
     }
     OWNER.store(process_number(), Ordering::Release);
 }

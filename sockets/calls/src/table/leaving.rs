@@ -7,11 +7,12 @@ use crate::on_socket::OnSocket;
 use libc::c_int;
 
 use super::{
-    DESCRIPTORS, EARNING, FIRST, InSet, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process,
-    replace, socket,
+    DESCRIPTORS, EARNING, FIRST, InSet, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, replace,
+    socket,
 };
 use crate::earning;
 use crate::kernel::{errno, set_errno};
+use crate::users;
 
 /// A receiving call is on a socket with a lease: that is its own until this is dropped, also if the socket is closed meanwhile.
 pub(crate) struct Receives {
@@ -99,7 +100,7 @@ fn leave_to_kernel(number: usize, place: &Place) {
     let error = errno();
     // Calls on it are not seen any more.
     place.shared().inspect(|shared| {
-        shared.is_used_by_others(process());
+        shared.is_used_by_others(users::own());
     });
     let (mut is_told, descriptors) = (false, left);
     for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, 
 use libc::c_int;
 use twinpath_leases::sockets::Lessee;
 
+use super::SETS;
 use super::paying::Paying;
-use super::{SETS, process};
 use crate::earning::Membership;
 use crate::on_socket::Calls;
 use crate::options::Wanted;
-use crate::users::{Others, Shared};
+use crate::users::{self, Others, Shared};
 
 /// A socket with a lease.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl Place {
     #[inline]
     pub(crate) fn look_for_others(&self) {
         if let Some(shared) = self.shared() {
-            let others = shared.others(process());
+            let others = shared.others(users::own());
             self.lessee.set_used_by_others(others == Others::Use);
             self.lessee.set_had_by_others(others >= Others::May);
         }
