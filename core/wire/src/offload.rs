@@ -369,15 +369,7 @@ impl Segmentation {
         let transport_len = payload_at - transport_at + payload.len();
         let ip_len = transport_at - ip_at + transport_len;
         let (ip, transport) = packet[ip_at..payload_at].split_at_mut(transport_at - ip_at);
-        if is_ipv6 {
-            put(ip, 4, (ip_len - ipv6::HEADER_LEN) as u16);
-        } else {
-            put(ip, 2, ip_len as u16);
-            // One number per packet (`inet_gso_segment`, net/ipv4/af_inet.c).
-            put(ip, 4, be16(ip[4], ip[5]).wrapping_add(number as u16));
-            put(ip, IPV4_CHECKSUM_AT, 0);
-            put(ip, IPV4_CHECKSUM_AT, Sum::ZERO.bytes(ip).checksum());
-        }
+        write_ip(number, ip, is_ipv6, ip_len);
         let checksum_at = self.headers.checksum_at() - transport_at;
         // The field holds the pseudo-header's sum with the length of the whole, which is replaced by this packet's.
         let pseudo = Sum::ZERO
@@ -399,6 +391,21 @@ impl Segmentation {
         }
     }
 
+    /// As [`Self::write_headers`], for a super-frame of datagrams that is not in a tunnel. The transport checksum stays left to
+    /// hardware: its field holds the pseudo-header's sum. So the payload need not be read.
+    ///
+    /// # Panics
+    /// If `packet` is shorter than the headers, or there is no such number.
+    pub fn write_datagram_headers(&self, number: usize, packet: &mut [u8]) {
+        debug_assert!(!self.headers.is_tcp && self.outer.is_none(), "a datagram with its own headers only");
+        let Headers { ip_at, is_ipv6, transport_at, payload_at, .. } = self.headers;
+        let transport_len = payload_at - transport_at + self.payload(number).len();
+        write_ip(number, &mut packet[ip_at..transport_at], is_ipv6, transport_at - ip_at + transport_len);
+        put(packet, transport_at + 4, transport_len as u16);
+        let pseudo = self.headers.pseudo(packet, transport_at + transport_len);
+        put(packet, self.headers.checksum_at(), pseudo.unwrap_or(Sum::ZERO).fold());
+    }
+
     /// The fields of a TCP header that differ from packet to packet.
     fn write_tcp(&self, number: usize, header: &mut [u8]) {
         let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -412,6 +419,18 @@ impl Segmentation {
             header[13] &= !tcp::Flags::CWR;
         }
     }
+}
+
+/// Writes the fields of an IP header that differ from packet to packet. `len` counts from the IP header on.
+fn write_ip(number: usize, ip: &mut [u8], is_ipv6: bool, len: usize) {
+    if is_ipv6 {
+        return put(ip, 4, (len - ipv6::HEADER_LEN) as u16);
+    }
+    put(ip, 2, len as u16);
+    // One number per packet (`inet_gso_segment`, net/ipv4/af_inet.c).
+    put(ip, 4, be16(ip[4], ip[5]).wrapping_add(number as u16));
+    put(ip, IPV4_CHECKSUM_AT, 0);
+    put(ip, IPV4_CHECKSUM_AT, Sum::ZERO.bytes(ip).checksum());
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u16) {

@@ -255,6 +255,29 @@ proptest! {
     }
 
     #[test]
+    fn datagrams_of_a_super_frame_may_leave_their_checksums_to_hardware(plain in plain(), size in 4u16..2_000) {
+        let plain = Plain { is_tcp: false, ..plain };
+        let whole = plain.write(true);
+        let headers_len = plain.headers_len();
+        let segmentation = Segmentation::of(&whole[..headers_len], whole.len(), size);
+        prop_assume!(segmentation.is_ok());
+        let segmentation = segmentation.expect("assumed");
+        for number in 0..segmentation.count() {
+            let mut packet = whole[..headers_len].to_vec();
+            packet.extend_from_slice(&whole[segmentation.payload(number)]);
+            let mut complete = packet.clone();
+            let payload = Sum::ZERO.bytes(&packet[headers_len..]);
+            segmentation.write_headers(number, &mut complete, payload);
+            segmentation.write_datagram_headers(number, &mut packet);
+            let headers = Headers::find(&packet).expect("headers");
+            prop_assert!(headers.has_partial_checksum(&packet));
+            let checksum = completed([&packet[headers.transport_at..]]);
+            packet[headers.checksum_at()..][..2].copy_from_slice(&checksum.to_be_bytes());
+            prop_assert!(packet == complete);
+        }
+    }
+
+    #[test]
     fn a_super_frame_in_a_tunnel_becomes_packets_in_it(plain in plain(), tunnel in tunnel(), size in 4u16..2_000) {
         let inner = plain.write(true);
         let headers = Headers::find(&inner).expect("headers");

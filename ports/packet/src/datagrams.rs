@@ -1,0 +1,183 @@
+//! Takes coalesced datagrams apart: what a peer has sent by one call (`UDP_SEGMENT`), or a device's driver has joined.
+//!
+//! Each payload is copied once, by the kernel or out of the slot, to where its datagram is. The datagrams are then like
+//! those that come one by one from a virtual device: the checksum is left to hardware.
+#![allow(unsafe_code, reason = "recvmsg(2) takes pointers to where it writes")]
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use twinpath_frame::{CHUNK_SIZE, Checksum, Frame, HEADROOM, Meta, Pool};
+use twinpath_inspect::Reason;
+use twinpath_port::vnet_header;
+use twinpath_rings::packet::Slot;
+use twinpath_wire::offload::{Headers, Segmentation};
+
+use crate::whole::discard_queued;
+
+/// Maximum number of datagrams in one frame that are taken apart: `UDP_MAX_SEGMENTS` of linux/udp.h, which was 64 before
+/// Linux 6.9. stack/bpf/bpf/datagrams.h has the same.
+pub const DATAGRAMS_MAX: usize = 128;
+
+/// Datagrams that came in one frame, and that are still to be passed on.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    waiting: VecDeque<Frame>,
+    vectors: Box<[libc::iovec; 1 + DATAGRAMS_MAX]>,
+}
+
+// SAFETY: the pointers in `vectors` are rewritten before each use.
+unsafe impl Send for Datagrams {}
+
+impl Datagrams {
+    pub(crate) fn new() -> Self {
+        let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let waiting = VecDeque::with_capacity(DATAGRAMS_MAX);
+        Self { waiting, vectors: Box::new([nothing; 1 + DATAGRAMS_MAX]) }
+    }
+
+    /// Whether a datagram is waiting.
+    #[inline]
+    pub(crate) fn look(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The next datagram.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Frame> {
+        self.waiting.pop_front()
+    }
+
+    /// Takes the frame of a slot apart, whose metadata are `meta`. None must be waiting. Returns the number of datagrams,
+    /// which then wait.
+    ///
+    /// # Errors
+    /// Why the frame is dropped. It is then no longer in the socket's queue either.
+    pub(crate) fn take(
+        &mut self,
+        slot: &Slot<'_>,
+        meta: &Meta,
+        socket: &OwnedFd,
+        pool: &mut Pool,
+    ) -> Result<usize, Reason> {
+        debug_assert!(self.waiting.is_empty(), "the former ones come first");
+        let prepared = cut(slot.bytes, slot.len, meta).and_then(|cut| {
+            self.prepare(&cut, pool)?;
+            Ok(cut)
+        });
+        let taken = match prepared {
+            Ok(cut) if slot.is_in_queue => self.read(&cut, slot.len, socket).map(|()| cut),
+            Ok(cut) => self.copy(&cut, slot.bytes).map(|()| cut),
+            Err(reason) => {
+                if slot.is_in_queue {
+                    discard_queued(socket);
+                }
+                Err(reason)
+            }
+        };
+        match taken {
+            Ok(cut) => {
+                self.finish(&cut, slot);
+                Ok(self.waiting.len())
+            }
+            Err(reason) => {
+                self.release(pool);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Takes a frame for each datagram.
+    fn prepare(&mut self, cut: &Segmentation, pool: &mut Pool) -> Result<(), Reason> {
+        for number in 0..cut.count() {
+            let mut frame = pool.take().ok_or(Reason::PoolEmpty)?;
+            let len = cut.headers().payload_at + cut.payload(number).len();
+            let headroom = HEADROOM.min((CHUNK_SIZE as usize).saturating_sub(len) as u32);
+            let placed = frame.place(headroom, len);
+            self.waiting.push_back(frame);
+            placed.map_err(|_| Reason::FrameTooLarge)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next frame of the socket's queue: the payloads to their places, and the headers into the first one.
+    fn read(&mut self, cut: &Segmentation, frame_len: usize, socket: &OwnedFd) -> Result<(), Reason> {
+        let headers_len = cut.headers().payload_at;
+        let mut header = [0u8; vnet_header::LEN];
+        self.vectors[0] = vector(&mut header);
+        for (number, frame) in self.waiting.iter_mut().enumerate() {
+            let from = if number == 0 { 0 } else { headers_len };
+            self.vectors[1 + number] = vector(&mut frame.bytes_mut()[from..]);
+        }
+        // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (self.vectors.as_mut_ptr(), 1 + self.waiting.len());
+        // MSG_TRUNC: returns the full length even if it did not fit.
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: the vectors describe the header and memory of the waiting frames, which nobody else touches during the
+        // call.
+        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        let is_whole = usize::try_from(len) == Ok(vnet_header::LEN + frame_len);
+        if is_whole { Ok(()) } else { Err(Reason::Truncated) }
+    }
+
+    /// Copies the payloads out of a slot, and the headers into the first datagram.
+    fn copy(&mut self, cut: &Segmentation, bytes: &[u8]) -> Result<(), Reason> {
+        let headers_len = cut.headers().payload_at;
+        for (number, frame) in self.waiting.iter_mut().enumerate() {
+            let payload = bytes.get(cut.payload(number)).ok_or(Reason::Truncated)?;
+            frame.bytes_mut()[headers_len..].copy_from_slice(payload);
+        }
+        let first = self.waiting.front_mut().ok_or(Reason::Truncated)?;
+        first.bytes_mut()[..headers_len].copy_from_slice(&bytes[..headers_len]);
+        Ok(())
+    }
+
+    /// Writes the headers of all datagrams.
+    fn finish(&mut self, cut: &Segmentation, slot: &Slot<'_>) {
+        let headers: &Headers = cut.headers();
+        for (number, frame) in self.waiting.iter_mut().enumerate() {
+            // Those in the slot are the same as those that were read.
+            frame.bytes_mut()[..headers.payload_at].copy_from_slice(&slot.bytes[..headers.payload_at]);
+            cut.write_datagram_headers(number, frame.bytes_mut());
+            let meta = frame.meta_mut();
+            meta.vlan = slot.vlan_tci;
+            meta.checksum = Checksum::Partial;
+            meta.checksum_start = headers.transport_at as u16;
+            meta.checksum_offset = (headers.checksum_at() - headers.transport_at) as u16;
+        }
+    }
+
+    /// Releases all that wait; returns their number.
+    pub(crate) fn release(&mut self, pool: &mut Pool) -> u64 {
+        let count = self.waiting.len() as u64;
+        self.waiting.drain(..).for_each(|frame| pool.release(frame));
+        count
+    }
+
+    pub(crate) fn into_frames(self) -> impl Iterator<Item = Frame> {
+        self.waiting.into_iter()
+    }
+}
+
+/// How a frame of `frame_len` bytes that begins with `start` is cut into datagrams.
+fn cut(start: &[u8], frame_len: usize, meta: &Meta) -> Result<Segmentation, Reason> {
+    let found = Segmentation::of(start, frame_len, meta.gso.size).map_err(|_| Reason::OffloadRefused)?;
+    // The programs claim no others.
+    let is_plain = !found.headers().is_tcp
+        && found.count() <= DATAGRAMS_MAX
+        && found.headers().payload_at < frame_len
+        && found.headers().payload_at <= start.len();
+    if !is_plain {
+        return Err(Reason::OffloadRefused);
+    }
+    // A frame that is longer than a slot has at least its headers there.
+    let fits = found.packet_len_max() <= (CHUNK_SIZE - HEADROOM) as usize;
+    if fits { Ok(found) } else { Err(Reason::FrameTooLarge) }
+}
+
+fn vector(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() }
+}
