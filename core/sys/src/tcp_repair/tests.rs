@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{connect_unspec, sockopt};
 use twinpath_test_rig::{ip_here, root_or_skip, until};
 
 use super::*;
@@ -66,13 +66,18 @@ fn number(socket: &TcpStream, queue: c_int) -> u32 {
 
 /// Takes a connection without bytes out of its socket, silently.
 fn take_out(socket: TcpStream) -> Established<'static> {
+    values(socket, false)
+}
+
+/// The same; the socket keeps the connection if it `stays`.
+fn values(socket: TcpStream, stays: bool) -> Established<'static> {
     set_int(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON).unwrap();
     let [snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup] =
         option::<[u32; 5]>(&socket, libc::TCP_REPAIR_WINDOW);
     // Its eighth byte has both scales (struct tcp_info).
     let [_, _, _, _, _, _, scales, _] = option::<[u8; 8]>(&socket, libc::TCP_INFO);
     let unmapped = |ends: SocketAddr| SocketAddr::new(ends.ip().to_canonical(), ends.port());
-    Established {
+    let taken = Established {
         local: unmapped(socket.local_addr().unwrap()),
         remote: unmapped(socket.peer_addr().unwrap()),
         peer_mss: 32_000,
@@ -87,7 +92,12 @@ fn take_out(socket: TcpStream) -> Established<'static> {
         is_ended: false,
         windows: RepairWindow { snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup },
         no_delay: true,
+    };
+    if !stays {
+        // Closing alone may not free the ends at once: a process that another test is starting has the descriptor, too.
+        connect_unspec(&socket).unwrap();
     }
+    taken
 }
 
 fn stream(fd: OwnedFd) -> TcpStream {
@@ -213,7 +223,7 @@ fn a_socket_that_cannot_be_made_says_why_and_sends_nothing() {
             IpAddr::V4(_) => IpAddr::from([192, 0, 2, 9]),
             IpAddr::V6(_) => "2001:db8::9".parse().unwrap(),
         };
-        let taken = take_out(server.try_clone().unwrap());
+        let taken = values(server.try_clone().unwrap(), true);
         let error = restore(&Established { local: SocketAddr::new(elsewhere, 9), ..taken }).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
         let error = restore(&taken).unwrap_err();
