@@ -35,6 +35,7 @@ pub mod socket_kind;
 pub mod stamp;
 pub mod stopped_thread;
 pub mod stream_stamp;
+pub mod tcp_held;
 pub mod tcp_listener;
 pub mod tcp_repair;
 pub mod trusted_dir;

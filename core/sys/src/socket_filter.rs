@@ -1,4 +1,4 @@
-//! BPF programs that filter what a socket receives (SO_ATTACH_BPF and SO_DETACH_FILTER, socket(7)).
+//! BPF programs that filter what a socket receives (SO_ATTACH_BPF, SO_ATTACH_FILTER and SO_DETACH_FILTER, socket(7)).
 #![allow(unsafe_code, reason = "these options have no safe wrapper")]
 
 use std::ffi::c_int;
@@ -10,7 +10,20 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 /// # Errors
 /// What the kernel returns; `OutOfMemory` if the program is larger than the socket's limit (net.core.optmem_max).
 pub fn attach(socket: impl AsFd, program: BorrowedFd<'_>) -> io::Result<()> {
-    set(socket, libc::SO_ATTACH_BPF, program.as_raw_fd())
+    set(socket, libc::SO_ATTACH_BPF, &program.as_raw_fd())
+}
+
+/// `BPF_RET | BPF_K` with 0: the socket drops everything.
+const DROP_ALL: libc::sock_filter =
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+
+/// Has the socket drop all that it receives from now on.
+///
+/// # Errors
+/// What the kernel returns.
+pub fn drop_all(socket: impl AsFd) -> io::Result<()> {
+    let mut instruction = DROP_ALL;
+    set(socket, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &raw mut instruction })
 }
 
 /// Removes the socket's filter, if it has one.
@@ -18,21 +31,22 @@ pub fn attach(socket: impl AsFd, program: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// What the kernel returns.
 pub fn detach(socket: impl AsFd) -> io::Result<()> {
-    match set(socket, libc::SO_DETACH_FILTER, 0) {
+    match set(socket, libc::SO_DETACH_FILTER, &0_i32) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is open for the call, and the option's value is an int of the length given.
+fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the call, and the option's value has the length given. The only pointer in one is
+    // to the instruction of `drop_all`, which outlives the call.
     let done = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             option,
-            (&raw const value).cast(),
-            size_of::<c_int>() as libc::socklen_t,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -49,5 +63,18 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         assert!(detach(&socket).is_ok());
         assert!(attach(&socket, socket.as_fd()).is_err(), "no program");
+    }
+
+    #[test]
+    fn a_socket_that_drops_all_does_so_until_the_filter_is_removed() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let local = socket.local_addr().expect("an address");
+        drop_all(&socket).expect("a filter");
+        socket.send_to(b"dropped", local).expect("sent");
+        detach(&socket).expect("no filter");
+        socket.send_to(b"taken", local).expect("sent");
+        let mut heard = [0; 16];
+        let len = socket.recv(&mut heard).expect("received");
+        assert_eq!(&heard[..len], b"taken");
     }
 }
