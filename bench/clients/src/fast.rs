@@ -6,22 +6,24 @@
 
 use rustix::io::Errno;
 use twinpath_attach::ClientPath;
+use twinpath_config::PathAsked;
 use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
-use twinpath_load::{Codec, Load, Reply, Summary};
+use twinpath_load::{Codec, Load, Reply};
 use twinpath_port::PortId;
 use twinpath_socket_load::{Progress, Stop};
 use twinpath_sys::{affinity, clock};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 use twinpath_udp::udp;
 use twinpath_worker::{Engine, Io};
 
+use crate::connection;
 use crate::error::RunError;
 use crate::flow::{
-    Accounts, ClientInterface, Driven, HEED_INTERVAL, Link, RING_FRAMES_MIN, drive, on_threads,
+    Accounts, ClientInterface, Driven, HEED_INTERVAL, Link, Outcome, RING_FRAMES_MIN, drive, on_threads,
 };
 use crate::measured::{Measured, ThreadMeasured};
-use crate::plan::RunPlan;
+use crate::plan::{RunPlan, Transport};
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes the
 /// codec of a thread, by its number.
@@ -31,26 +33,40 @@ pub(super) fn run(
     progress: &[Progress],
     codec: impl Fn(u32) -> Result<Box<dyn Codec>, RunError>,
 ) -> Result<Measured, RunError> {
-    let found = ClientInterface::find(plan.interface.as_deref(), plan.path, plan.target)?;
+    let path = match (plan.transport, plan.path) {
+        // The only one that leaves connections to workers.
+        (Transport::Tcp, PathAsked::Auto) => PathAsked::Packet,
+        (_, asked) => asked,
+    };
+    let found = ClientInterface::find(plan.interface.as_deref(), path, plan.target)?;
     let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
     let request_len = codecs.iter().map(|codec| codec.request_len()).max().unwrap_or(0);
     // Twice the window fits, so that the ring loses no frames.
     let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
-    let flows = found.open(plan.threads, request_len, ring_frames)?;
+    let flows = match plan.transport {
+        Transport::Udp => found.open(plan.threads, request_len, ring_frames)?,
+        Transport::Tcp => found.open_connections(plan.threads, ring_frames)?,
+    };
     let parts = flows.into_iter().zip(codecs).zip(progress);
     let outcomes = on_threads(parts, |index, ((flow, codec), progress)| {
-        run_flow(plan, index, flow, codec, stop, progress)
+        if let Some(cpu) = plan.thread_cpu(index) {
+            affinity::pin_current_thread(cpu)?;
+        }
+        match plan.transport {
+            Transport::Udp => run_flow(plan, index, flow, codec, stop, progress),
+            Transport::Tcp => connection::run(plan, index, flow, codec, stop, progress),
+        }
     })?;
     let packets: u64 = outcomes.iter().map(|outcome| outcome.packets()).sum();
     let allocations: u64 = outcomes.iter().map(|outcome| outcome.allocations).sum();
     let mut notes = vec![found.note()];
     notes.extend(outcomes.iter().flat_map(|outcome| outcome.dropped.iter().cloned()));
-    let of_thread = |Outcome { summary, cpu_time, complaint, .. }| ThreadMeasured {
+    let of_thread = |Outcome { summary, cpu_time, complaint, broken, .. }| ThreadMeasured {
         summary,
         cpu_time,
         transfers: None,
         complaint,
-        broken: None,
+        broken,
     };
     Ok(Measured {
         threads: outcomes.into_iter().map(of_thread).collect(),
@@ -58,21 +74,6 @@ pub(super) fn run(
         path: found.path_name(),
         notes,
     })
-}
-
-/// The result of one flow.
-struct Outcome {
-    summary: Summary,
-    cpu_time: Duration,
-    allocations: u64,
-    dropped: Vec<String>,
-    complaint: Option<String>,
-}
-
-impl Outcome {
-    fn packets(&self) -> u64 {
-        self.summary.sent + self.summary.received
-    }
 }
 
 /// One thread: a worker with the flow's queues, run to the end of the load.
@@ -84,9 +85,6 @@ fn run_flow(
     stop: &Stop,
     progress: &Progress,
 ) -> Result<Outcome, RunError> {
-    if let Some(cpu) = plan.thread_cpu(index) {
-        affinity::pin_current_thread(cpu)?;
-    }
     let load = Load::new(plan.thread_load(index), codec, clock::now())?;
     let Driven { engine, dropped } = drive(flow, plan.mode, |link| LoadEngine {
         load,
@@ -105,6 +103,7 @@ fn run_flow(
         cpu_time: end.cpu_time.saturating_sub(start.cpu_time),
         allocations: end.allocations - start.allocations,
         dropped,
+        broken: None,
     })
 }
 

@@ -6,13 +6,17 @@ use std::thread;
 
 use twinpath_attach::{Client, ClientPath};
 use twinpath_config::PathAsked;
-use twinpath_frame::Frame;
+use twinpath_frame::{CHUNK_SIZE, Checksum, Frame, HEADROOM};
 use twinpath_inspect::Reason;
+use twinpath_load::Summary;
 use twinpath_port::PortId;
 use twinpath_sys::{allocations, clock};
+use twinpath_tcp::{Outgoing, Tuple};
 use twinpath_time::Duration;
 use twinpath_udp::egress::Egress;
 use twinpath_udp::udp;
+use twinpath_wire::eth;
+use twinpath_wire::tcp_frame::TcpFrameRepr;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::{Engine, Worker, WorkerConfig, WorkerCounters};
@@ -24,6 +28,12 @@ pub(crate) const RING_FRAMES_MIN: u32 = 512;
 
 /// The latest time at which a request to stop is noticed, even without replies.
 pub(crate) const HEED_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Hop limit of our segments: the kernel's default (net.ipv4.ip_default_ttl).
+const HOP_LIMIT: u8 = 64;
+
+/// The longest IP packet that a frame of the pool holds.
+const MTU_MAX: u32 = CHUNK_SIZE - HEADROOM - eth::HEADER_LEN as u32;
 
 /// An interface with a fast path to the target.
 pub(crate) struct ClientInterface {
@@ -68,6 +78,17 @@ impl ClientInterface {
         (0..threads).map(open).collect()
     }
 
+    /// Claims the segments of a connection for each thread.
+    pub(crate) fn open_connections(
+        &self,
+        threads: u32,
+        ring_frames: u32,
+    ) -> Result<Vec<ClientPath>, RunError> {
+        let open =
+            |_| self.runtime.block_on(self.client.open_connection(ring_frames)).map_err(RunError::from);
+        (0..threads).map(open).collect()
+    }
+
     /// The path's name in reports.
     pub(crate) fn path_name(&self) -> String {
         let path = self.client.choice().path;
@@ -99,7 +120,7 @@ pub(crate) fn on_threads<P: Send, T: Send>(
     })
 }
 
-/// How the datagrams of a flow leave.
+/// How the packets of a flow leave.
 pub(crate) struct Link {
     local: SocketAddr,
     target: SocketAddr,
@@ -118,6 +139,35 @@ impl Link {
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), Reason> {
         udp::send(frame, len, self.local, self.target, &self.egress, write)
+    }
+
+    /// The two ends.
+    pub(crate) fn tuple(&self) -> Tuple {
+        Tuple::new(self.local, self.target)
+    }
+
+    /// Bytes of the longest IP packet that leaves in one frame.
+    pub(crate) fn mtu(&self) -> u16 {
+        self.egress.mtu.min(MTU_MAX) as u16
+    }
+
+    /// Makes `frame` a segment of the flow.
+    #[inline]
+    pub(crate) fn write_segment(&self, frame: &mut Frame, segment: &Outgoing<'_>) -> Result<(), Reason> {
+        let repr = TcpFrameRepr {
+            source_mac: self.egress.source_mac,
+            destination_mac: self.egress.next_hop_mac,
+            source: self.local.ip(),
+            destination: self.target.ip(),
+            hop_limit: HOP_LIMIT,
+            ecn_capable: segment.capable,
+        };
+        let len = repr.frame_len(segment.options.len(), segment.payload.len());
+        frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;
+        repr.write(frame.bytes_mut(), &segment.header, segment.options, segment.payload)
+            .map_err(|_| Reason::FrameTooLarge)?;
+        frame.meta_mut().checksum = Checksum::Verified;
+        Ok(())
     }
 }
 
@@ -166,6 +216,24 @@ where
         port.close().into_iter().for_each(|frame| pool.release(frame));
     }
     Ok(Driven { engine: remains.engine, dropped })
+}
+
+/// The result of one flow of a load.
+pub(crate) struct Outcome {
+    pub(crate) summary: Summary,
+    pub(crate) cpu_time: Duration,
+    pub(crate) allocations: u64,
+    pub(crate) dropped: Vec<String>,
+    pub(crate) complaint: Option<String>,
+    /// The error that ended it early, after some replies had arrived.
+    pub(crate) broken: Option<String>,
+}
+
+impl Outcome {
+    /// Requests and replies.
+    pub(crate) fn packets(&self) -> u64 {
+        self.summary.sent + self.summary.received
+    }
 }
 
 /// The thread's counters at one moment.

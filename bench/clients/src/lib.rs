@@ -1,6 +1,7 @@
 //! The clients of `bench`: a load against a service, or a stream to it, over kernel sockets or the fast
 //! path, and the results. Their generic code is compiled here.
 
+mod connection;
 mod error;
 mod fast;
 mod flow;

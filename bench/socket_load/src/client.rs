@@ -120,15 +120,7 @@ impl Account {
         stop: &Stop,
     ) -> Result<ClientOutcome, SocketError> {
         let summary = load.summary();
-        let broken = match ended {
-            Ok(()) => None,
-            Err(_) if stop.is_requested() => None,
-            Err(SocketError::Closed(target)) if summary.received == 0 => {
-                return Err(SocketError::ClosedUnanswered(target));
-            }
-            Err(error) if summary.received == 0 => return Err(error),
-            Err(error) => Some(error),
-        };
+        let broken = SocketError::after_replies(ended, summary.received, stop)?;
         let (cpu_from, transfers_from) = self.from.unwrap_or((clock::thread_cpu_time(), transfers));
         let cpu_time = clock::thread_cpu_time().saturating_sub(cpu_from);
         Ok(ClientOutcome {

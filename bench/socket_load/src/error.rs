@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use twinpath_load::LoadError;
 use twinpath_sys::affinity::AffinityError;
 
+use crate::Stop;
+
 /// Why a server or client over kernel sockets could not start or continue. One variant per step.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -83,4 +85,21 @@ pub enum SocketError {
     /// The load is not possible.
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+impl SocketError {
+    /// What the end of a client means after `received` right replies: the error that ended it early, so that the results
+    /// until then are kept. A client that `stop` has ended has not failed.
+    ///
+    /// # Errors
+    /// It failed before the first reply: there are no results.
+    pub fn after_replies(ended: Result<(), Self>, received: u64, stop: &Stop) -> Result<Option<Self>, Self> {
+        match ended {
+            Ok(()) => Ok(None),
+            Err(_) if stop.is_requested() => Ok(None),
+            Err(Self::Closed(target)) if received == 0 => Err(Self::ClosedUnanswered(target)),
+            Err(error) if received == 0 => Err(error),
+            Err(error) => Ok(Some(error)),
+        }
+    }
 }

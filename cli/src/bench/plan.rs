@@ -184,8 +184,9 @@ fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked>
         "--path {path} needs the interface to take it on: add --on IFACE"
     );
     ensure!(
-        path == PathAsked::Kernel || transport == Transport::Udp,
-        "TCP runs on kernel sockets only, so far: leave out --on, or add --udp or --path kernel"
+        transport == Transport::Udp
+            || matches!(path, PathAsked::Kernel | PathAsked::Packet | PathAsked::Auto),
+        "--path {path} has no TCP: choose --path packet or kernel, or add --udp"
     );
     ensure!(
         path == PathAsked::Kernel || !args.batch,
@@ -281,6 +282,7 @@ mod tests {
     fn an_interface_alone_means_the_path_is_chosen() {
         assert_eq!(plan("127.0.0.1:7 --on lo").unwrap().path, PathAsked::Auto);
         assert_eq!(plan("127.0.0.1:7 --on lo --path kernel").unwrap().path, PathAsked::Kernel);
+        assert_eq!(plan("127.0.0.1:7 --tcp --on lo").unwrap().path, PathAsked::Auto);
     }
 
     #[test]
@@ -357,7 +359,7 @@ mod tests {
             ("127.0.0.1:7 --timeout 0", "loss timeout"),
             ("127.0.0.1:7 --path xdp", "add --on IFACE"),
             ("127.0.0.1:7 --path fast", "use auto, xdp"),
-            ("127.0.0.1:7 --on lo --tcp", "kernel sockets only"),
+            ("127.0.0.1:7 --on lo --tcp --path xdp", "--path xdp has no TCP"),
             ("127.0.0.1:7 --on lo --batch", "--batch is for kernel sockets"),
             ("127.0.0.1:7 --nagle on", "--nagle is for TCP"),
             ("127.0.0.1:7 -i 0", "0 iterations"),

@@ -231,7 +231,7 @@ mod tests {
             ("127.0.0.1 --fragments 0", "0 fragments"),
             ("127.0.0.1 --fragments 17", "1 to 16"),
             ("127.0.0.1 -f --fragments 2", "cannot be used with"),
-            ("127.0.0.1 --on lo", "add --udp or --path kernel"),
+            ("127.0.0.1 --on lo --path xdp", "choose --path packet or kernel, or add --udp"),
             ("127.0.0.1 -a 1025", "1 to 1024"),
             ("127.0.0.1:1 -p 2", "two ports"),
         ] {

@@ -41,6 +41,7 @@ mod streams;
 mod switch;
 mod take_over;
 mod tcp;
+mod tcp_clients;
 mod top;
 mod trouble;
 mod tune;

@@ -21,7 +21,7 @@ use crate::several::file;
 const FAST: [&str; 4] = ["--path", "packet", "--tcp-path", "fast"];
 
 /// The flag RST (RFC 9293 section 3.1).
-const RST: u8 = 4;
+pub(crate) const RST: u8 = 4;
 
 fn connect(rig: &Rig, server: &str) -> TcpStream {
     let server: IpAddr = server.parse().unwrap();
@@ -48,11 +48,16 @@ pub(crate) fn service(server: &Server, figure: &str) -> u64 {
     server.show("services")[0][figure].as_u64().unwrap_or_else(|| panic!("no figure {figure}"))
 }
 
-/// Resets that the kernel of a namespace has sent (`OutRsts`, RFC 4022).
-fn resets_of_kernel(namespace: &Namespace) -> u64 {
+/// Resets that the kernel of a namespace has sent.
+pub(crate) fn resets_of_kernel(namespace: &Namespace) -> u64 {
+    count_of_kernel(namespace, "OutRsts")
+}
+
+/// A count of the TCP of a namespace's kernel (RFC 4022).
+pub(crate) fn count_of_kernel(namespace: &Namespace, name: &str) -> u64 {
     let text = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).unwrap().unwrap();
     let mut rows = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let at = rows.next().unwrap().split(' ').position(|name| name == "OutRsts").unwrap();
+    let at = rows.next().unwrap().split(' ').position(|found| found == name).unwrap();
     rows.next().unwrap().split(' ').nth(at).unwrap().parse().unwrap()
 }
 

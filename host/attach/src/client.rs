@@ -1,15 +1,21 @@
 //! The fast path for a client: claims its own flows on an interface, and finds the egress to one target.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use twinpath_bpf::{SteerError, TcpFlows};
 use twinpath_claims::Claim;
 use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
+use twinpath_sys::tcp_held;
 use twinpath_time::Duration;
 use twinpath_udp::egress::{Egress, KernelReason};
 use twinpath_wire::{FlowKey, Protocol};
 
-use crate::attachment::{AttachError, AttachPlan, Attachment, PlacedQueue, Target, pool_frames};
+use crate::attachment::{
+    AttachError, AttachPlan, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, pool_frames,
+};
 use crate::interface::{InterfaceError, find_link, learn_facts};
 use crate::mirror::{Mirror, MirrorError, MirrorLimits};
 use crate::path::choose::{Choice, Refusal, choose};
@@ -56,6 +62,14 @@ pub enum ClientError {
         /// Why.
         source: std::io::Error,
     },
+    /// The kernel's programs leave no connection to a worker.
+    #[error("no TCP on the fast path of {interface}: {why}; leave out --on to measure over kernel sockets")]
+    NoConnections {
+        /// The interface.
+        interface: String,
+        /// Why.
+        why: String,
+    },
     /// The frame memory could not be allocated.
     #[error("{0}")]
     Pool(#[from] PoolError),
@@ -94,8 +108,8 @@ pub struct ClientPath {
     pub target: SocketAddr,
     /// The egress to the target.
     pub egress: Egress,
-    /// Reserves the local port, and receives packets that do not take the fast path.
-    pub socket: UdpSocket,
+    /// Holds the local port, and gets the packets that do not take the fast path. To be closed after the attachment.
+    pub socket: OwnedFd,
 }
 
 impl Client {
@@ -141,21 +155,54 @@ impl Client {
         (self.egress.mtu as usize).saturating_sub(headers)
     }
 
-    /// Claims a flow from a free local port to the target.
+    /// Claims a flow of datagrams from a free local port to the target.
     ///
     /// # Errors
     /// [`ClientError`]; in this case nothing stays attached.
     pub async fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
-        let (socket, local) =
-            connect(self.target).map_err(|source| ClientError::Socket { target: self.target, source })?;
-        let flow = FlowKey::new(Protocol::Udp, self.target, local);
+        let (socket, local) = connect(self.target).map_err(self.no_socket())?;
+        let claim = Claim::flow(FlowKey::new(Protocol::Udp, self.target, local));
+        self.attach(socket.into(), local, claim, None, ring_frames).await
+    }
+
+    /// Claims the segments of one TCP connection from a free local port to the target. The connection is the caller's to
+    /// open. The kernel has none between these ends, but answers no segment of it: what does not take the fast path is
+    /// dropped, until [`ClientPath::socket`] is closed, or the process ends. From then on it is answered by a reset.
+    ///
+    /// # Errors
+    /// [`ClientError`]; in this case nothing stays attached.
+    pub async fn open_connection(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
+        let (socket, local) = tcp_held::hold(self.target).map_err(self.no_socket())?;
+        let flows = TcpFlows::load(1).map_err(|error| self.no_attachment(error.into()))?;
+        let insert = |flows: &TcpFlows| flows.claims(0)?.insert(local, self.target);
+        insert(&flows).map_err(|error: SteerError| self.no_attachment(error.into()))?;
+        let claim = Claim::connections(local.port());
+        let path = self.attach(socket, local, claim, Some(Arc::new(flows)), ring_frames).await?;
+        match path.attachment.no_connections() {
+            Some(why) => {
+                Err(ClientError::NoConnections { interface: self.facts.name.clone(), why: why.to_owned() })
+            }
+            None => Ok(path),
+        }
+    }
+
+    async fn attach(
+        &self,
+        socket: OwnedFd,
+        local: SocketAddr,
+        claim: Claim,
+        connections: Option<Arc<TcpFlows>>,
+        ring_frames: u32,
+    ) -> Result<ClientPath, ClientError> {
         let target = Target {
             ifindex: self.egress.ifindex,
             mac: self.mac,
             addresses: vec![local.ip()],
-            claims: vec![Claim::flow(flow)],
+            claims: vec![claim],
         };
         let rx_queues = self.facts.rx_queues.max(1);
+        // The peer's kernel sends segments of up to 64 KiB on a virtual device, and a NIC glues them.
+        let super_frames = connections.is_some();
         let plan = AttachPlan {
             path: self.choice.path,
             rx_queues,
@@ -165,15 +212,24 @@ impl Client {
             port: 0,
             fail_open: Duration::ZERO,
             replies: None,
-            super_frames: false,
-            connections: None,
+            super_frames,
+            connections,
         };
-        let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
-        let regions = [std::sync::Arc::clone(pool.region())];
-        let (attachment, queues) = Attachment::attach(target, &plan, &regions).await.map_err(|source| {
-            ClientError::Attach { path: plan.path, interface: self.facts.name.clone(), source }
-        })?;
+        let more = if super_frames { SUPER_FRAME_CHUNKS } else { 0 };
+        let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames) + more)?;
+        let regions = [Arc::clone(pool.region())];
+        let (attachment, queues) =
+            Attachment::attach(target, &plan, &regions).await.map_err(|source| self.no_attachment(source))?;
         Ok(ClientPath { attachment, queues, pool, local, target: self.target, egress: self.egress, socket })
+    }
+
+    fn no_socket(&self) -> impl FnOnce(std::io::Error) -> ClientError {
+        let target = self.target;
+        move |source| ClientError::Socket { target, source }
+    }
+
+    fn no_attachment(&self, source: AttachError) -> ClientError {
+        ClientError::Attach { path: self.choice.path, interface: self.facts.name.clone(), source }
     }
 }
 
