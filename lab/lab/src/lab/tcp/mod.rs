@@ -1,5 +1,5 @@
 //! `lab tcp`: services with connections on the fast path against bare servers on kernel sockets, and beside them the same services
-//! on the kernel's TCP. The client is the kernel's, the same for all.
+//! on the kernel's TCP. The client is the kernel's, the same for all, but for the row with both ends on the fast path.
 
 mod measure;
 
