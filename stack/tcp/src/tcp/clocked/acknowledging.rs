@@ -715,6 +715,20 @@ fn a_probe_that_was_not_needed_leaves_the_window_alone() {
 }
 
 #[test]
+fn what_says_more_than_that_a_probe_came_twice_is_no_answer_to_it() {
+    // Data of the peer, and a larger window: either comes without a second copy.
+    for (window, payload) in [(60_000, &[7][..]), (61_000, &[])] {
+        let mut rig = probed();
+        rig.say(1, 3001, 60_000, &[]);
+        rig.say(1, 3001, window, payload);
+        rig.write(1000);
+        rig.say(1 + payload.len() as u32, 4001, window, &[]);
+        let found = (rig.info().cwnd, rig.counters().probe_recoveries);
+        assert_eq!(found, (7, 1), "{window} {payload:?}");
+    }
+}
+
+#[test]
 fn a_probe_of_new_data_says_nothing_of_a_loss() {
     let mut rig = Rig::sacking(separate());
     rig.write(11_000);
