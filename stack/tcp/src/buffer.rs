@@ -88,6 +88,24 @@ impl Pool {
         self.spare = 0;
     }
 
+    /// Whether there is memory for `len` bytes that are no block.
+    pub(crate) const fn has_bytes(&self, len: usize) -> bool {
+        self.used + len as u64 <= self.limit
+    }
+
+    /// Counts `len` bytes that a connection holds beside its blocks.
+    pub(crate) fn charge(&mut self, len: usize) {
+        self.used += len as u64;
+        if self.used + self.spare > self.limit {
+            self.purge();
+        }
+    }
+
+    /// They are held no more.
+    pub(crate) const fn discharge(&mut self, len: usize) {
+        self.used -= len as u64;
+    }
+
     /// Sets the limit.
     pub(crate) const fn set_limit(&mut self, limit: u64) {
         self.limit = limit;

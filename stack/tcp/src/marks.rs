@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 
+use crate::buffer::Pool;
 use crate::seq::Seq;
 
-/// Marks that are kept at a time. What would need one more is not told apart.
+/// Marks that are kept at a time. What would need one more, or memory that there is not, is not told apart.
 const MARKS_MAX: usize = 1024;
+/// Marks that there is memory for at the least, and that an empty list keeps.
+const MARKS_MIN: usize = 16;
 
 /// What the last byte of a write ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,22 +57,41 @@ impl Marks {
 
     /// More was written, up to `end`. PSH goes with each half of the largest window that the peer has offered: it may
     /// hand data up only then (Linux's `forced_push`).
-    pub(crate) fn add_more(&mut self, end: Seq, max_window: u32) {
+    pub(crate) fn add_more(&mut self, end: Seq, max_window: u32, pool: &mut Pool) {
         if end.since(self.pushed) > max_window / 2 {
             self.pushed = end;
-            self.add(Mark { end, is_record: false });
+            self.add(Mark { end, is_record: false }, pool);
         }
     }
 
     /// A record ends before `end`.
-    pub(crate) fn add_record(&mut self, end: Seq) {
-        self.add(Mark { end, is_record: true });
+    pub(crate) fn add_record(&mut self, end: Seq, pool: &mut Pool) {
+        self.add(Mark { end, is_record: true }, pool);
     }
 
-    fn add(&mut self, mark: Mark) {
-        if self.list.len() < MARKS_MAX {
+    fn add(&mut self, mark: Mark, pool: &mut Pool) {
+        if self.list.len() < self.list.capacity() || self.grow(pool) {
             self.list.push_back(mark);
         }
+    }
+
+    /// Gets memory for twice as many marks. False if that is not to be had.
+    #[cold]
+    fn grow(&mut self, pool: &mut Pool) -> bool {
+        let (before, memory) = (self.list.len(), self.memory());
+        let wanted = (2 * before).clamp(MARKS_MIN, MARKS_MAX);
+        if wanted <= before || !pool.has_bytes(wanted * size_of::<Mark>() - memory) {
+            return false;
+        }
+        self.list.reserve_exact(wanted - before);
+        pool.charge(self.memory() - memory);
+        true
+    }
+
+    /// The memory that it holds, bytes. The pool counts it.
+    #[inline]
+    pub(crate) fn memory(&self) -> usize {
+        self.list.capacity() * size_of::<Mark>()
     }
 
     /// Where the first record ends that was not sent.
@@ -92,16 +114,24 @@ impl Marks {
 
     /// All before `next` was sent.
     #[inline]
-    pub(crate) fn sent(&mut self, next: Seq) {
+    pub(crate) fn sent(&mut self, next: Seq, pool: &mut Pool) {
         while self.has_end(next) {
             self.list.pop_front();
+        }
+        if self.list.is_empty() && self.list.capacity() > MARKS_MIN {
+            self.release(pool);
         }
     }
 
     /// Nothing is to be sent any more.
-    pub(crate) fn clear(&mut self) {
-        self.list = VecDeque::new();
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.release(pool);
         self.more = false;
+    }
+
+    fn release(&mut self, pool: &mut Pool) {
+        pool.discharge(self.memory());
+        self.list = VecDeque::new();
     }
 
     /// Checks that the marks lie within what is to be sent.

@@ -107,7 +107,8 @@ impl<'a> Stream<'a> {
         match self.connection.reserve(count, self.shared) {
             Some(room) => {
                 room.copy_from_slice(&bytes[..count]);
-                self.connection.commit_as(count, if count < bytes.len() { End::Piece } else { end });
+                let end = if count < bytes.len() { End::Piece } else { end };
+                self.connection.commit_as(count, end, self.shared);
                 count
             }
             None => 0,

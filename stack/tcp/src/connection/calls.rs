@@ -77,23 +77,23 @@ impl Connection {
 
     /// The bytes up to `next` were sent.
     #[cold]
-    pub(super) fn marks_were_sent(&mut self, next: Seq) {
-        self.marks.sent(next);
+    pub(super) fn marks_were_sent(&mut self, next: Seq, shared: &mut Shared) {
+        self.marks.sent(next, &mut shared.pool);
         self.note_marks();
     }
 
     /// The same; `end` says what the last of the bytes ends.
-    pub(crate) fn commit_as(&mut self, count: usize, end: End) {
+    pub(crate) fn commit_as(&mut self, count: usize, end: End, shared: &mut Shared) {
         match end {
             End::More if count > 0 => {
                 self.marks.begin_more(self.write_end());
                 self.send.commit(count);
-                self.marks.add_more(self.write_end(), self.max_window);
+                self.marks.add_more(self.write_end(), self.max_window, &mut shared.pool);
                 self.set(flag::CORKED | flag::MARKED);
             }
             End::Record if count > 0 => {
                 self.commit(count);
-                self.marks.add_record(self.write_end());
+                self.marks.add_record(self.write_end(), &mut shared.pool);
                 self.note_marks();
             }
             _ => self.commit(count),

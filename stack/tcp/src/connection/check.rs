@@ -5,9 +5,9 @@ use crate::config::Config;
 use crate::state::State;
 
 impl Connection {
-    /// Bytes of memory that its buffers hold.
+    /// Bytes of memory that its buffers and marks hold.
     pub(crate) fn buffered(&self) -> u64 {
-        (self.send.memory() + self.receive.memory()) as u64
+        (self.send.memory() + self.receive.memory() + self.marks.memory()) as u64
     }
 
     /// Whether its output is still to come.

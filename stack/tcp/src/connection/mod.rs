@@ -503,7 +503,7 @@ impl Connection {
         self.flight.clear();
         self.flight.release(&mut shared.flights);
         self.send.release(&mut shared.pool);
-        self.marks.clear();
+        self.marks.clear(&mut shared.pool);
         self.flags &= !flag::MARKED;
         if !matches!(why, Ended::Finished) {
             // Bytes that have arrived in order can still be read, as from a socket of Linux.
@@ -537,6 +537,7 @@ impl Connection {
         self.flight.release(&mut shared.flights);
         self.reassembly.clear();
         self.send.release(&mut shared.pool);
+        self.marks.clear(&mut shared.pool);
         self.receive.release(&mut shared.pool);
     }
 
@@ -570,7 +571,11 @@ impl Connection {
 
     /// Bytes of memory that it holds beside itself.
     pub(crate) fn memory(&self) -> usize {
-        self.send.memory() + self.receive.memory() + self.flight.memory() + self.reassembly.memory()
+        self.send.memory()
+            + self.receive.memory()
+            + self.marks.memory()
+            + self.flight.memory()
+            + self.reassembly.memory()
     }
 }
 

@@ -306,7 +306,7 @@ impl Connection {
         self.prr.sent(record.count);
         self.snd_nxt = record.end;
         if self.is(flag::MARKED) {
-            self.marks_were_sent(start + len);
+            self.marks_were_sent(start + len, shared);
         }
         if fin {
             self.set(flag::FIN_SENT);

@@ -149,3 +149,44 @@ fn marks_are_bounded() {
     }
     assert_eq!(sent, 3000);
 }
+
+/// A connection whose peer takes nothing, with `count` records of a byte.
+fn records(config: Config, count: usize) -> Rig {
+    let mut rig = Rig::new(config, &SACK);
+    rig.say(1, 1, 0, &[]);
+    for _ in 0..count {
+        assert_eq!(rig.stream().write_as(&[7], End::Record), 1);
+    }
+    rig.tcp.check();
+    rig
+}
+
+#[test]
+fn the_memory_of_marks_is_counted_until_they_are_sent_or_the_connection_ends() {
+    // A block of 4 KiB, and 8 bytes for each mark.
+    for (count, marks) in [(1, 16), (16, 16), (17, 32), (1000, 1024), (1500, 1024)] {
+        let mut rig = records(Config { initial_window: 2000, ..separate() }, count);
+        assert_eq!(rig.tcp.memory(), 4096 + 8 * marks, "{count}");
+        let mut sent = 0;
+        while sent < count as u32 {
+            sent += rig.say(1, 1 + sent, WINDOW, &[]).iter().map(|it| it.len as u32).sum::<u32>();
+            rig.tcp.check();
+        }
+        rig.say(1, 1 + sent, WINDOW, &[]);
+        // A list that was long holds nothing when it is empty.
+        assert_eq!(rig.tcp.memory(), if marks > 16 { 0 } else { 8 * 16 }, "{count}");
+    }
+    let mut rig = records(separate(), 1000);
+    rig.say_with(1, 1, Flags::RST, 0, &[], &[]);
+    assert_eq!(rig.tcp.memory(), 0);
+}
+
+#[test]
+fn without_memory_for_marks_records_are_not_told_apart() {
+    let mut rig = records(Config { memory: 4096 + 8 * 16, initial_window: 100, ..separate() }, 40);
+    assert_eq!(rig.tcp.memory(), 4096 + 8 * 16);
+    let marked = rig.say(1, 1, WINDOW, &[]);
+    assert_eq!(marked.iter().map(|it| it.len).collect::<Vec<_>>(), [1; 16]);
+    let others = rig.say(1, 17, WINDOW, &[]);
+    assert_eq!(others.iter().map(|it| it.len).collect::<Vec<_>>(), [24]);
+}
