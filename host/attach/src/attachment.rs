@@ -248,6 +248,8 @@ impl Attachment {
                 binds_late,
                 bypass_qdisc: plan.virtual_device,
                 super_frames: plan.super_frames,
+                // The programs leave them to the kernel.
+                datagrams: false,
             };
             let sender = send_only(&config, plan, region);
             let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));

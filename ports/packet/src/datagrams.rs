@@ -18,7 +18,7 @@ use twinpath_wire::offload::{Headers, Segmentation};
 use crate::whole::discard_queued;
 
 /// Maximum number of datagrams in one frame that are taken apart: `UDP_MAX_SEGMENTS` of linux/udp.h, which was 64 before
-/// Linux 6.9. stack/bpf/bpf/datagrams.h has the same.
+/// Linux 6.9.
 pub const DATAGRAMS_MAX: usize = 128;
 
 /// Datagrams that came in one frame, and that are still to be passed on.
@@ -102,7 +102,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Reads the next frame of the socket's queue: the payloads to their places, and the headers into the first one.
+    /// Reads the next frame of the socket's queue: the payloads to their places, and the headers in front of the first.
     fn read(&mut self, cut: &Segmentation, frame_len: usize, socket: &OwnedFd) -> Result<(), Reason> {
         let headers_len = cut.headers().payload_at;
         let mut header = [0u8; vnet_header::LEN];
@@ -123,15 +123,13 @@ impl Datagrams {
         if is_whole { Ok(()) } else { Err(Reason::Truncated) }
     }
 
-    /// Copies the payloads out of a slot, and the headers into the first datagram.
+    /// Copies the payloads out of a slot.
     fn copy(&mut self, cut: &Segmentation, bytes: &[u8]) -> Result<(), Reason> {
         let headers_len = cut.headers().payload_at;
         for (number, frame) in self.waiting.iter_mut().enumerate() {
             let payload = bytes.get(cut.payload(number)).ok_or(Reason::Truncated)?;
             frame.bytes_mut()[headers_len..].copy_from_slice(payload);
         }
-        let first = self.waiting.front_mut().ok_or(Reason::Truncated)?;
-        first.bytes_mut()[..headers_len].copy_from_slice(&bytes[..headers_len]);
         Ok(())
     }
 

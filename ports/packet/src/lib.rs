@@ -27,9 +27,12 @@
 //! wake-up of a sleeping worker, and the choice of the worker are the same as for other frames; a second socket would
 //! have each of these twice. Only the direct ring has no room for it (`receive.rs`).
 //!
+//! Coalesced datagrams can come in the same way, and are taken apart (`PacketConfig::datagrams`, `datagrams.rs`).
+//!
 //! Never here: decisions about what is claimed.
 
 pub mod chain;
+mod datagrams;
 mod open;
 mod receive;
 mod segments;
@@ -40,9 +43,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub use open::{OpenError, PacketConfig, lost_frames, receive_ring, receive_whole};
-use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, GsoKind, HEADROOM, OutOfChunk, Pool};
+use twinpath_frame::{
+    BURST_MAX, Burst, CHUNK_SIZE, Checksum, Frame, GsoKind, HEADROOM, Meta, OutOfChunk, Pool,
+};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
+use twinpath_port::vnet_header;
 use twinpath_port::{Capabilities, GsoKinds, LinkState, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
@@ -54,6 +60,8 @@ use twinpath_xdp::XdpPort;
 pub use whole::{WholeFrames, discard_queued};
 
 use crate::chain::{CHAIN, PACKET_LEN_MAX};
+pub use crate::datagrams::DATAGRAMS_MAX;
+use crate::datagrams::Datagrams;
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
 
@@ -67,6 +75,10 @@ const CHUNKS_PER_TURN: usize = 4 * CHAIN;
 /// Frames of the pool that super-frames need in addition: those for the next long packet, and those that came in one
 /// turn or leave in it. If the pool is empty, super-frames are dropped and counted.
 pub const SUPER_FRAME_CHUNKS: u32 = (CHAIN + 2 * (CHUNKS_PER_TURN + CHAIN)) as u32;
+
+/// Frames of the pool that coalesced datagrams need in addition: those that came in one turn, and those that wait for the
+/// next one. If the pool is empty, they are dropped and counted.
+pub const DATAGRAM_CHUNKS: u32 = (BURST_MAX + DATAGRAMS_MAX) as u32;
 
 /// Whether the socket receives the interface's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +99,7 @@ pub struct PacketPort {
     socket: Socket,
     rings: Rings,
     /// Reads frames with their offloads, if such frames come.
-    whole: Option<Box<WholeFrames>>,
+    offloads: Option<Box<Offloads>>,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
     /// Whether it answers requests that programs could answer.
@@ -117,10 +129,10 @@ impl PacketPort {
     ) -> Result<Self, OpenError<E>> {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
         // It is needed for super-frames.
-        let binds_late = config.binds_late && direct.is_some() && !config.super_frames;
+        let binds_late = config.binds_late && direct.is_some() && !config.has_headers();
         let socket = if binds_late { Socket::Unbound } else { Socket::Bound };
         let (receiver, ring) = open::receiver(config, attach_filter, socket == Socket::Bound)?;
-        let rings = Rings::new(ring, direct, online_cpus().len().max(1)).with_headers(config.super_frames);
+        let rings = Rings::new(ring, direct, online_cpus().len().max(1)).with_headers(config.has_headers());
         let sender = open::sender(config)?;
         let info = QueueInfo::new(config.id, config.ifindex);
         let sender_queue = sender_queue.map(|queue| queue.counting_in(Arc::clone(&info.counters)));
@@ -132,7 +144,7 @@ impl PacketPort {
             receiver,
             socket,
             rings,
-            whole: config.super_frames.then(Box::default),
+            offloads: config.has_headers().then(|| Box::new(Offloads::new(config))),
             pending: None,
             answers: None,
             looked: Instant::ZERO,
@@ -153,11 +165,34 @@ impl PacketPort {
 
     /// Claims were withdrawn: discards the frames that came before.
     #[cold]
-    fn discard(&mut self) {
-        let frames = self.rings.discard(|| discard_queued(&self.receiver));
+    fn discard(&mut self, pool: &mut Pool) {
+        let mut frames = self.rings.discard(|| discard_queued(&self.receiver));
+        frames += self.datagrams().map_or(0, |datagrams| datagrams.release(pool));
         self.info.counters.times_stuck.add(1);
         self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
+    }
+
+    /// Whether datagrams wait that have been read.
+    #[inline]
+    fn has_waiting(&self) -> bool {
+        self.offloads.as_ref().is_some_and(|offloads| offloads.look())
+    }
+
+    fn datagrams(&mut self) -> Option<&mut Datagrams> {
+        self.offloads.as_mut()?.datagrams.as_mut()
+    }
+
+    /// Passes on datagrams that wait, as many as there is room for.
+    #[inline]
+    fn pass_on(&mut self, received: &mut Received, pool: &mut Pool, burst: &mut Burst) {
+        let Some(datagrams) = self.datagrams().filter(|datagrams| datagrams.look()) else { return };
+        while burst.room() > 0
+            && let Some(frame) = datagrams.next()
+        {
+            let len = frame.len();
+            received.push(frame, len, pool, burst);
+        }
     }
 
     /// Makes frames come through the socket, which alone can wake the worker. Returns whether everything that came
@@ -189,6 +224,8 @@ enum Taken {
     Frame(Frame),
     /// A super-frame, or one of several frames.
     Long(Frame),
+    /// Coalesced datagrams, so many, which wait.
+    Datagrams(usize),
     /// A long frame of which only the start is left.
     Lost,
     Dropped(Reason),
@@ -216,17 +253,62 @@ fn copy_out(slot: &Slot<'_>, pool: &mut Pool) -> Taken {
     Taken::Frame(frame)
 }
 
-/// Reads the frame of a slot with its offloads.
-fn read_whole(slot: &Slot<'_>, whole: &mut WholeFrames, socket: &OwnedFd, pool: &mut Pool) -> Taken {
-    match whole.read(slot, socket, pool) {
-        Ok(Some(mut frame)) => {
-            let meta = frame.meta_mut();
-            meta.vlan = slot.vlan_tci;
-            let is_long = meta.next.is_some() || meta.gso.kind != GsoKind::None;
-            if is_long { Taken::Long(frame) } else { Taken::Frame(frame) }
+/// The metadata of a slot's frame, if that consists of coalesced datagrams.
+fn datagrams_of(slot: &Slot<'_>) -> Option<Meta> {
+    let mut meta = Meta::default();
+    let decoded = slot.in_front().map(|header| vnet_header::decode(header, &mut meta));
+    (decoded == Some(Ok(())) && meta.gso.kind == GsoKind::UdpSegments).then_some(meta)
+}
+
+/// Reads frames that have a virtio-net header in front.
+#[derive(Debug)]
+struct Offloads {
+    whole: WholeFrames,
+    /// Whether super-frames, and frames that are longer than a slot, are taken as they are.
+    super_frames: bool,
+    /// Takes coalesced datagrams apart, if such frames come.
+    datagrams: Option<Datagrams>,
+}
+
+impl Offloads {
+    fn new(config: &PacketConfig<'_>) -> Self {
+        let datagrams = config.datagrams.then(Datagrams::new);
+        Self { whole: WholeFrames::default(), super_frames: config.super_frames, datagrams }
+    }
+
+    /// Reads the frame of a slot.
+    fn read(&mut self, slot: &Slot<'_>, socket: &OwnedFd, pool: &mut Pool) -> Taken {
+        if let (Some(datagrams), Some(meta)) = (&mut self.datagrams, datagrams_of(slot)) {
+            let taken = datagrams.take(slot, &meta, socket, pool);
+            return taken.map_or_else(Taken::Dropped, Taken::Datagrams);
         }
-        Ok(None) => Taken::Lost,
-        Err(reason) => Taken::Dropped(reason),
+        let mut frame = match self.whole.read(slot, socket, pool) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Taken::Lost,
+            Err(reason) => return Taken::Dropped(reason),
+        };
+        let meta = frame.meta_mut();
+        meta.vlan = slot.vlan_tci;
+        if meta.next.is_none() && meta.gso.kind == GsoKind::None {
+            return Taken::Frame(frame);
+        }
+        if self.super_frames {
+            return Taken::Long(frame);
+        }
+        // The programs leave such frames to the kernel.
+        pool.release(frame);
+        Taken::Dropped(Reason::OffloadRefused)
+    }
+
+    /// Whether a datagram waits.
+    fn look(&self) -> bool {
+        self.datagrams.as_ref().is_some_and(Datagrams::look)
+    }
+
+    fn into_frames(self) -> Vec<Frame> {
+        let mut frames = self.whole.into_frames();
+        frames.extend(self.datagrams.into_iter().flat_map(Datagrams::into_frames));
+        frames
     }
 }
 
@@ -246,12 +328,15 @@ fn copy_direct(slot: &DirectFrame<'_>, pool: &mut Pool) -> Taken {
 impl WaitSource for PacketPort {
     #[inline]
     fn look(&self) -> bool {
-        self.rings.look()
+        self.rings.look() || self.has_waiting()
     }
 
     /// The socket is readable whenever the ring is not empty, so there is nothing to arm, except for frames that have
     /// not left yet.
     fn arm(&mut self) -> bool {
+        if self.has_waiting() {
+            return false;
+        }
         let has_left = self.leave_direct();
         // Frames from before the mark must be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
@@ -284,7 +369,7 @@ impl PortQueue for PacketPort {
             checksum: with_offloads,
             partial_checksums: self.virtual_device && self.rings.has_direct(),
             segmentation: GsoKinds { tcp: with_offloads, udp: false },
-            chains: with_offloads || self.whole.is_some(),
+            chains: with_offloads || self.offloads.as_ref().is_some_and(|offloads| offloads.super_frames),
             ..Capabilities::default()
         }
     }
@@ -295,8 +380,8 @@ impl PortQueue for PacketPort {
     }
 
     fn prepare(&mut self, pool: &mut Pool) {
-        if let Some(whole) = &mut self.whole {
-            whole.fill(pool);
+        if let Some(offloads) = self.offloads.as_mut().filter(|offloads| offloads.super_frames) {
+            offloads.whole.fill(pool);
         }
         if self.socket == Socket::Unbound {
             self.rings.open(Instant::ZERO);
@@ -312,10 +397,11 @@ impl PortQueue for PacketPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
-            self.discard();
+            self.discard(pool);
         }
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);
         let ([mut first, mut last], mut direct, mut chunks) = ([0; 2], 0, 0);
+        self.pass_on(&mut received, pool, burst);
         while burst.room() > 0 {
             let taken = self.rings.take(now, |arrived| match arrived {
                 Arrived::Direct(slot) => {
@@ -328,9 +414,9 @@ impl PortQueue for PacketPort {
                     }
                     last = slot.stamp_ns;
                     losing |= slot.losing;
-                    match &mut self.whole {
+                    match &mut self.offloads {
                         None => copy_out(&slot, pool),
-                        Some(whole) => read_whole(&slot, whole, &self.receiver, pool),
+                        Some(offloads) => offloads.read(&slot, &self.receiver, pool),
                     }
                 }
             });
@@ -338,6 +424,10 @@ impl PortQueue for PacketPort {
                 Some(Taken::Frame(frame)) => {
                     let len = frame.len();
                     received.push(frame, len, pool, burst);
+                }
+                Some(Taken::Datagrams(count)) => {
+                    chunks += count;
+                    self.pass_on(&mut received, pool, burst);
                 }
                 Some(Taken::Long(frame)) => {
                     let len = frame.chain_len();
@@ -411,7 +501,7 @@ impl PortQueue for PacketPort {
     fn close(self: Box<Self>) -> Vec<Frame> {
         self.rings.set_without_socket(false);
         let mut frames = self.transmitter.into_frames();
-        frames.extend(self.whole.into_iter().flat_map(|whole| whole.into_frames()));
+        frames.extend(self.offloads.into_iter().flat_map(|offloads| offloads.into_frames()));
         frames
     }
 }

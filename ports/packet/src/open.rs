@@ -31,6 +31,16 @@ pub struct PacketConfig<'a> {
     /// Whether it receives and sends frames with offloads, such as super-frames of TCP, and receives frames that are
     /// longer than a slot. The socket is then needed from the start: `binds_late` has no effect.
     pub super_frames: bool,
+    /// Whether it receives coalesced datagrams, which it takes apart. The socket is then needed from the start. Only from
+    /// Linux 6.2 on: before, the kernel does not describe such frames to packet sockets, and they would be lost.
+    pub datagrams: bool,
+}
+
+impl PacketConfig<'_> {
+    /// Whether a virtio-net header is in front of each frame that the socket receives.
+    pub(crate) const fn has_headers(&self) -> bool {
+        self.super_frames || self.datagrams
+    }
 }
 
 /// Which step of opening failed. `E` is what attaching the filter returns.
@@ -72,7 +82,7 @@ pub(crate) fn receiver<E>(
     // Protocol 0 receives nothing, so the filter is attached before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
-    if config.super_frames {
+    if config.has_headers() {
         receive_whole(&socket, SUPER_FRAMES_BYTES)?;
     }
     let ring = receive_ring(&socket, config.ring_slots)?;

@@ -63,6 +63,7 @@ impl Link {
             binds_late: true,
             bypass_qdisc: true,
             super_frames: true,
+            datagrams: false,
         };
         let filter = |_: BorrowedFd<'_>| Ok::<(), Infallible>(());
         self.near.run(|| PacketPort::open(&config, filter, queue, None)).unwrap().unwrap()

@@ -36,6 +36,7 @@ fn config(ifindex: u32, fanout_group: Option<&FanoutGroup>) -> PacketConfig<'_> 
         binds_late: false,
         bypass_qdisc: true,
         super_frames: false,
+        datagrams: false,
     }
 }
 

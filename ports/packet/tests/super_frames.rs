@@ -96,6 +96,7 @@ fn check() {
         binds_late: false,
         bypass_qdisc: true,
         super_frames: false,
+        datagrams: false,
     };
     let filter = |_: std::os::fd::BorrowedFd<'_>| Ok::<(), Infallible>(());
     let mut port = PacketPort::open(&config, filter, None, None).unwrap();
