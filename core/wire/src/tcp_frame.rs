@@ -145,7 +145,45 @@ impl TcpFrameRepr {
         options: &[u8],
         payload: &[u8],
     ) -> Result<usize, EmitError> {
-        let tcp_len = tcp::HEADER_LEN + options.len() + payload.len();
+        let (tcp_at, headers_len, pseudo) = self.write_headers(buffer, header, options, payload.len())?;
+        let end = headers_len + payload.len();
+        let segment = buffer.get_mut(tcp_at..end).ok_or(EmitError::BufferTooShort)?;
+        segment[headers_len - tcp_at..].copy_from_slice(payload);
+        let checksum = pseudo.bytes(segment).checksum().to_be_bytes();
+        segment[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&checksum);
+        Ok(end)
+    }
+
+    /// Writes the headers of a segment whose payload follows elsewhere, and returns where TCP's header begins and where
+    /// the headers end. The place of the TCP checksum holds the pseudo-header's sum, as for a sender that leaves the rest
+    /// to the device.
+    ///
+    /// # Errors
+    /// [`EmitError`]; the buffer's contents are then undefined.
+    pub fn write_partial(
+        &self,
+        buffer: &mut [u8],
+        header: &tcp::Header,
+        options: &[u8],
+        payload_len: usize,
+    ) -> Result<(usize, usize), EmitError> {
+        let (tcp_at, headers_len, pseudo) = self.write_headers(buffer, header, options, payload_len)?;
+        let field = tcp_at + TCP_CHECKSUM_AT;
+        buffer[field..field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+        Ok((tcp_at, headers_len))
+    }
+
+    /// Writes the headers, without the TCP checksum. Returns where TCP's header begins, where the headers end, and the
+    /// pseudo-header's sum.
+    #[inline]
+    fn write_headers(
+        &self,
+        buffer: &mut [u8],
+        header: &tcp::Header,
+        options: &[u8],
+        payload_len: usize,
+    ) -> Result<(usize, usize, Sum), EmitError> {
+        let tcp_len = tcp::HEADER_LEN + options.len() + payload_len;
         let len_field = u16::try_from(tcp_len).map_err(|_| EmitError::PayloadTooLong)?;
         let (protocol, hop_limit) = (Protocol::Tcp.number(), self.hop_limit);
         let ethertype = if self.destination.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
@@ -188,12 +226,9 @@ impl TcpFrameRepr {
             _ => return Err(EmitError::MixedFamilies),
         };
         let (_, rest) = ip_buffer.split_at_mut(ip_len);
-        let segment = rest.get_mut(..tcp_len).ok_or(EmitError::BufferTooShort)?;
-        let header_len = header.emit(options, segment)?;
-        segment[header_len..].copy_from_slice(payload);
-        let checksum = pseudo.bytes(segment).checksum().to_be_bytes();
-        segment[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&checksum);
-        Ok(ip_at + ip_len + tcp_len)
+        let header_len = header.emit(options, rest)?;
+        let tcp_at = ip_at + ip_len;
+        Ok((tcp_at, tcp_at + header_len, pseudo))
     }
 }
 

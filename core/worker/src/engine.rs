@@ -104,6 +104,9 @@ pub struct Io<'a, E> {
 /// The token of frames handed over by other workers; no port has it.
 pub(crate) const PEERS: u64 = ENGINE_TOKENS - 1;
 
+/// Frames that [`Io::take_long`] leaves to packets of one frame: those that come, and those that answer them.
+const LEFT_BY_LONG: u32 = 2 * BURST_MAX as u32;
+
 /// Number of token bits available to one part of an engine.
 const PART_BITS: u32 = 24;
 
@@ -143,6 +146,17 @@ impl<E: Send> Io<'_, E> {
     /// (count it).
     pub fn take_with(&mut self, bytes: &[u8]) -> Option<Frame> {
         self.pool.copy_of([bytes])
+    }
+
+    /// The same for a packet of two parts, one behind the other, that may take many frames: [`LEFT_BY_LONG`] stay free for
+    /// others. `None`: try again in the next turn.
+    pub fn take_long(&mut self, parts: [&[u8]; 2]) -> Option<Frame> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let frames = 1 + bytes.div_ceil(twinpath_frame::CHUNK_SIZE as usize) as u32;
+        if self.pool.free() < frames + LEFT_BY_LONG {
+            return None;
+        }
+        self.pool.copy_of(parts)
     }
 
     /// Passes a super-frame that a port received to `each`, as the packets that it is on a wire, and releases it. A

@@ -52,6 +52,15 @@ proptest! {
         prop_assert_eq!(ecn, if ecn_capable { ECT_0 } else { 0 });
         let ends_at = (found.source, found.destination);
         prop_assert_eq!(ends(&frame[..len - payload.len()]), Some(ends_at));
+        // Headers alone, with the payload elsewhere, are the same but for the rest of the checksum.
+        let mut headers = [0xee; HEADER_LEN_MAX];
+        let (tcp_at, headers_len) =
+            repr.write_partial(&mut headers, &HEADER, &options, payload.len()).expect("room");
+        prop_assert!(repr.write_partial(&mut headers[..headers_len - 1], &HEADER, &options, payload.len()).is_err());
+        let parts = [&headers[tcp_at..headers_len], &payload[..]];
+        let checksum = crate::offload::completed(parts).to_be_bytes();
+        headers[tcp_at + TCP_CHECKSUM_AT..tcp_at + TCP_CHECKSUM_AT + 2].copy_from_slice(&checksum);
+        prop_assert_eq!(&headers[..headers_len], &frame[..len - payload.len()]);
         // A flipped bit of the addresses, the ports or the rest of the segment is detected.
         let from = if is_ipv6 { 22 } else { 26 };
         let bit = usize::from(bit) % (8 * (len - from));

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::{FastTcpCounters, Reason};
-use twinpath_port::PortId;
+use twinpath_port::{Capabilities, PortId};
 use twinpath_service::Service;
 use twinpath_tcp::{IcmpError, Segment, Tuple, Verdict};
 use twinpath_time::Instant;
@@ -385,14 +385,23 @@ impl<S: Service> ServeEngine<S> {
     /// The interface has changed.
     pub(super) fn learn_mtu(&mut self) {
         let mtu = self.ports.iter().map(|(_, capabilities)| capabilities.frame_len_max).min();
+        let super_frame = self.ports.iter().map(|(_, capabilities)| cuts_tcp(capabilities)).min();
         if let (Some(fast), Some(frame_len_max)) = (&mut self.fast, mtu) {
-            fast.set_mtu(frame_len_max.saturating_sub(eth::HEADER_LEN as u32));
+            fast.learn_lengths(
+                frame_len_max.saturating_sub(eth::HEADER_LEN as u32),
+                super_frame.unwrap_or_default(),
+            );
         }
     }
 
     fn some_port(&self) -> PortId {
         self.ports.first().map_or(NO_PORT, |(port, _)| *port)
     }
+}
+
+/// The longest super-frame of TCP that a port sends to be cut behind it, bytes from the Ethernet header; 0: none.
+const fn cuts_tcp(port: &Capabilities) -> u32 {
+    if port.segmentation.tcp && port.checksum && port.chains { port.super_frame_len_max } else { 0 }
 }
 
 /// The question to control for the way from our address to a peer's.

@@ -22,6 +22,7 @@ use twinpath_tcp::{Config, Tuple};
 use twinpath_time::Instant;
 use twinpath_udp::egress::Update;
 use twinpath_udp::served::Served;
+use twinpath_wire::tcp_frame;
 
 use crate::TcpTotals;
 use crate::limits::unforeseeable;
@@ -91,7 +92,7 @@ impl<C: Send> FastTcp<C> {
         let config = Config {
             mtu: MTU_AT_FIRST,
             connections: most,
-            // Segments leave in frames of the pool.
+            // Until a port is known that cuts them.
             super_segment: 0,
             // Not every router says that a segment was too long.
             black_hole_detection: true,
@@ -112,12 +113,14 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
-    /// The longest IP packet of the interface has changed.
-    pub(crate) fn set_mtu(&mut self, mtu: u32) {
+    /// The interface has changed: its longest IP packet, and the longest super-frame of TCP that all ports cut (0: none).
+    pub(crate) fn learn_lengths(&mut self, mtu: u32, super_frame_len_max: u32) {
         let tcp = self.server.listener().tcp_mut();
         let mtu = mtu.min(MTU_MAX) as u16;
-        if tcp.config().mtu != mtu {
-            tcp.set_config(Config { mtu, ..tcp.config().clone() });
+        let room = super_frame_len_max.saturating_sub(tcp_frame::HEADER_LEN_MAX as u32);
+        let super_segment = room.min(Config::default().super_segment);
+        if (tcp.config().mtu, tcp.config().super_segment) != (mtu, super_segment) {
+            tcp.set_config(Config { mtu, super_segment, ..tcp.config().clone() });
         }
     }
 

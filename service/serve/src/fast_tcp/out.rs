@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::hash::RandomState;
 use std::net::IpAddr;
 
-use twinpath_frame::Checksum;
+use twinpath_frame::{Checksum, Gso, GsoKind};
 use twinpath_inspect::{FastTcpCounters, Reason};
 use twinpath_port::PortId;
 use twinpath_tcp::{Outgoing, Sink, Tuple};
 use twinpath_time::Instant;
 use twinpath_udp::egress::{Egress, EgressTable, KernelReason, PEERS_MAX, Update};
 use twinpath_wire::eth;
+use twinpath_wire::offload::TCP_CHECKSUM_AT;
 use twinpath_wire::tcp::Flags;
-use twinpath_wire::tcp_frame::TcpFrameRepr;
+use twinpath_wire::tcp_frame::{HEADER_LEN_MAX, TcpFrameRepr};
 use twinpath_worker::Io;
 
 use super::stranded::Stranded;
@@ -165,6 +166,36 @@ impl<'a, 'io, E: Send> Out<'a, 'io, E> {
     }
 }
 
+impl<E: Send> Out<'_, '_, E> {
+    /// Sends a segment that is cut behind the port, or in front of it if the port has lost this ability since the segment
+    /// was made. False if the worker has too few frames in this turn.
+    #[inline(never)]
+    fn send_super_segment(&mut self, port: PortId, repr: &TcpFrameRepr, segment: &Outgoing<'_>) -> bool {
+        let io = &mut *self.hops.io;
+        let mut headers = [0; HEADER_LEN_MAX];
+        let payload = segment.payload;
+        let Ok((tcp_at, headers_len)) =
+            repr.write_partial(&mut headers, &segment.header, segment.options, payload.len())
+        else {
+            io.drops().add(Reason::FrameTooLarge, 1);
+            return true;
+        };
+        let Some(mut frame) = io.take_long([&headers[..headers_len], payload]) else { return false };
+        let meta = frame.meta_mut();
+        (meta.checksum, meta.headers_len) = (Checksum::Partial, headers_len as u16);
+        (meta.checksum_start, meta.checksum_offset) = (tcp_at as u16, TCP_CHECKSUM_AT as u16);
+        meta.gso = Gso {
+            kind: if repr.destination.is_ipv4() { GsoKind::TcpV4 } else { GsoKind::TcpV6 },
+            // Only the first of the segments has the flag.
+            ecn: segment.header.flags.0 & Flags::CWR != 0,
+            size: segment.unit,
+        };
+        self.counters.fast_segments_out.add(payload.len().div_ceil(usize::from(segment.unit)) as u64);
+        io.forward(port, frame);
+        true
+    }
+}
+
 impl<E: Send> Sink for Out<'_, '_, E> {
     /// What has no next hop is lost as on a bad network: the engine sends it again. So is what the path does not carry;
     /// [`Beside::too_long`] then has its MTU.
@@ -184,11 +215,15 @@ impl<E: Send> Sink for Out<'_, '_, E> {
             hop_limit: HOP_LIMIT,
             ecn_capable: segment.capable,
         };
-        let len = repr.frame_len(segment.options.len(), segment.payload.len());
-        if len > egress.mtu as usize + eth::HEADER_LEN {
+        let each = if segment.unit > 0 { usize::from(segment.unit) } else { segment.payload.len() };
+        if repr.frame_len(segment.options.len(), each) > egress.mtu as usize + eth::HEADER_LEN {
             self.too_long.push((*tuple, u16::try_from(egress.mtu).unwrap_or(u16::MAX)));
             return true;
         }
+        if segment.unit > 0 {
+            return self.send_super_segment(port, &repr, segment);
+        }
+        let len = repr.frame_len(segment.options.len(), segment.payload.len());
         let Some(mut frame) = self.hops.io.take() else {
             self.hops.io.drops().add(Reason::PoolEmpty, 1);
             return false;

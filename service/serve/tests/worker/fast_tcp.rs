@@ -1,15 +1,18 @@
 //! TCP on the fast path: a client's engine over the wire's other end, and the kernel's programs as a double.
 
+mod super_segments;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
-use twinpath_frame::{Burst, Gso, GsoKind, Pool};
+use twinpath_frame::{Burst, Frame, Gso, GsoKind, Pool};
 use twinpath_inspect::Reason;
+use twinpath_port::fit::fit;
 use twinpath_port::loopback::{LoopbackPort, pair};
-use twinpath_port::{PortId, PortQueue};
+use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue};
 use twinpath_serve::fast_tcp::{FastTcpConfig, TcpClaims};
 use twinpath_serve::{
     Demux, DemuxCommand, KernelSide, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
@@ -153,14 +156,61 @@ struct Rig {
     carries: usize,
     /// The segments that were longer, as a router quotes them.
     too_big: Vec<TooBig>,
+    super_segments: SuperSegments,
+}
+
+/// What the rig knows of super-segments of the server, and what it does to the segments that these become.
+#[derive(Default)]
+struct SuperSegments {
+    count: usize,
+    /// The longest, bytes of its frame.
+    longest: usize,
+    /// The longest segment, bytes of its payload.
+    unit: u16,
+    /// Loses one in 40 of what the client would get.
+    losing: Option<fastrand::Rng>,
+}
+
+impl SuperSegments {
+    /// The frames that reach the client: a super-segment is cut.
+    fn arrive(&mut self, frame: Frame, pool: &mut Pool) -> Vec<Vec<u8>> {
+        const CUT: Capabilities = Capabilities {
+            frame_len_max: 1514,
+            super_frame_len_max: 0,
+            checksum: false,
+            partial_checksums: false,
+            segmentation: GsoKinds { tcp: false, udp: false },
+            chains: false,
+            tags: false,
+        };
+        let gso = frame.meta().gso;
+        if gso.kind != GsoKind::None {
+            self.count += 1;
+            self.longest = self.longest.max(frame.chain_len());
+            self.unit = self.unit.max(gso.size);
+        }
+        let (counters, mut segments) = (PortCounters::default(), Vec::new());
+        fit(frame, &CUT, &counters, pool, |frame, pool| {
+            segments.push(frame.bytes().to_vec());
+            pool.release(frame);
+        });
+        assert_eq!(counters.drops.happened().count(), 0);
+        if let Some(random) = &mut self.losing {
+            segments.retain(|_| random.u8(..40) > 0);
+        }
+        segments
+    }
 }
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 7);
 
 impl Rig {
     fn new() -> Self {
-        let (near, wire) =
-            pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
+        Self::between(pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds"))
+    }
+
+    /// Over these ends of a wire: the worker's, and the client's.
+    fn between((near, wire): (LoopbackPort, LoopbackPort)) -> Self {
         let (commands, inbox) = mailbox(16).expect("eventfd");
         let (outbox, events) = mailbox(16).expect("eventfd");
         let serve = Arc::new(ServeCounters::for_entries(1));
@@ -186,9 +236,10 @@ impl Rig {
         worker.attach(Box::new(near));
         worker.start().expect("started");
         let (pool, tcp) =
-            (Pool::new(256).expect("pool"), Tcp::new(Config::default(), Unknown::Reset, [1, 2]));
+            (Pool::new(4096).expect("pool"), Tcp::new(Config::default(), Unknown::Reset, [1, 2]));
         let now = Instant::from_nanos(1 << 40);
         let (kernel, sent, carries, too_big) = (Vec::new(), Vec::new(), usize::MAX, Vec::new());
+        let super_segments = SuperSegments::default();
         let mut new = Self {
             worker,
             commands,
@@ -204,6 +255,7 @@ impl Rig {
             sent,
             carries,
             too_big,
+            super_segments,
         };
         new.turn();
         new
@@ -235,17 +287,31 @@ impl Rig {
     /// A turn of the worker, and what it sends to the client.
     fn turn(&mut self) {
         self.now += Duration::from_millis(1);
-        let Self { worker, programs, wire, pool, tcp, now, kernel, sent, carries, too_big, .. } = self;
+        let Self {
+            worker,
+            programs,
+            wire,
+            pool,
+            tcp,
+            now,
+            kernel,
+            sent,
+            carries,
+            too_big,
+            super_segments,
+            ..
+        } = self;
         tcp.advance(*now, 100, &mut Way { programs, pool, wire, kernel });
         worker.turn(*now);
         let mut burst = Burst::new();
         wire.receive(*now, pool, &mut burst);
-        for frame in burst.drain(usize::MAX) {
-            let found = tcp_frame::parse(frame.bytes(), ChecksumTrust::Verify).expect("a right segment");
-            if frame.bytes().len() - eth::HEADER_LEN > *carries {
+        let arrived: Vec<_> =
+            burst.drain(usize::MAX).flat_map(|frame| super_segments.arrive(frame, pool)).collect();
+        for frame in arrived {
+            let found = tcp_frame::parse(&frame, ChecksumTrust::Verify).expect("a right segment");
+            if frame.len() - eth::HEADER_LEN > *carries {
                 let (local, remote, seq) = (found.source, found.destination, found.segment.sequence());
                 too_big.push(TooBig { local, remote, seq, mtu: *carries as u16 });
-                pool.release(frame);
                 continue;
             }
             sent.push(found.segment.flags().0);
@@ -254,7 +320,6 @@ impl Rig {
             let (mut later, mut bytes) = (Kept::default(), Vec::new());
             tcp.segment(*now, &tuple, &segment, &mut Later, &mut later);
             std::mem::swap(&mut bytes, &mut later.0);
-            pool.release(frame);
             let mut way = Way { programs, pool, wire, kernel };
             for Owned { tuple, header, options, payload, capable } in bytes {
                 let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable };
@@ -275,8 +340,13 @@ impl Rig {
 
     /// Writes to a connection, and returns what has come back after some turns.
     fn echo(&mut self, id: ConnectionId, text: &[u8]) -> Vec<u8> {
+        self.echo_within(2000, id, text)
+    }
+
+    /// The same, after so many turns at most.
+    fn echo_within(&mut self, turns: usize, id: ConnectionId, text: &[u8]) -> Vec<u8> {
         let (mut said, mut heard) = (0, Vec::new());
-        for _ in 0..2000 {
+        for _ in 0..turns {
             if let Some(mut stream) = self.tcp.stream(self.now, id) {
                 said += stream.write(&text[said..]);
                 heard.extend_from_slice(stream.received());
