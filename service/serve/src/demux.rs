@@ -14,7 +14,7 @@ use twinpath_inspect::{Drops, Reason};
 use twinpath_port::PortId;
 use twinpath_service::Service;
 use twinpath_tcp::Tuple;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_udp::served::Served;
 use twinpath_wire::{EtherType, Protocol, eth, tcp_frame};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
@@ -30,6 +30,10 @@ pub const PARTS_MAX: usize = 64;
 
 /// The token of the descriptor of [`TcpClaims`] belongs to a part that no service has.
 const CLAIMS_PART: usize = twinpath_worker::PARTS_MAX - 1;
+
+/// How often a worker that does not sleep looks for SYNs itself. It looks at descriptors less often, as that costs a system
+/// call.
+const SYNS_INTERVAL: Duration = Duration::from_micros(2);
 
 /// The route of a port without a service.
 const NOBODY: u8 = u8::MAX;
@@ -251,6 +255,8 @@ pub struct Demux {
     claims: Option<Box<dyn TcpClaims>>,
     /// Connections that no service could make anything of.
     declined: Declined,
+    /// When a worker that does not sleep looks next for SYNs.
+    syns_due: Instant,
 }
 
 impl Demux {
@@ -266,6 +272,7 @@ impl Demux {
             burst: Burst::new(),
             claims: None,
             declined: Declined::default(),
+            syns_due: Instant::ZERO,
         }
     }
 
@@ -413,7 +420,6 @@ impl Demux {
 
 impl Demux {
     /// Passes the SYNs that wait to the services whose they are. Returns whether there was any.
-    #[cold]
     fn take_syns(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let Some(mut claims) = self.claims.take() else { return false };
         let (mut any, mut refused) = (false, Vec::new());
@@ -432,8 +438,10 @@ impl Demux {
             self.declined.add(now, Tuple::new(local, remote));
         }
         self.claims = Some(claims);
-        // Answers have made room, and so have refusals.
-        self.settle_claims(now);
+        if any {
+            // Answers have made room, and so have refusals.
+            self.settle_claims(now);
+        }
         any
     }
 
@@ -531,6 +539,10 @@ impl Engine for Demux {
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let mut busy = false;
+        if self.claims.is_some() && now >= self.syns_due {
+            busy = self.take_syns(now, io);
+            self.syns_due = now + SYNS_INTERVAL;
+        }
         self.each(io, |engine, io| busy |= engine.run(now, io));
         if self.claims.is_some() {
             self.settle_claims(now);

@@ -407,6 +407,17 @@ fn a_connection_is_served_whole_and_its_tuple_released_after_its_end() {
 }
 
 #[test]
+fn a_worker_that_turns_finds_a_syn_before_its_descriptor_says_so() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    rig.connect(4000);
+    rig.client_turn();
+    assert_eq!(rustix::io::read(&rig.programs.1, &mut [0; 8]), Ok(8));
+    rig.turn();
+    assert_eq!(rig.sent, [Flags::SYN | Flags::ACK]);
+}
+
+#[test]
 fn an_end_that_comes_with_the_last_bytes_is_heard() {
     let mut rig = Rig::new();
     rig.learn(Ok(WAY_BACK));
