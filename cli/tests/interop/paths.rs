@@ -170,22 +170,21 @@ fn a_router_tells_a_connection_on_the_fast_path_that_its_segments_are_too_long()
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let far = with_far(&rig);
-    let server = rig.serve(&["--path", "packet", "--tcp-path", "fast"]);
-    for (at, (peer, target, via)) in (0..).zip([(FAR, SERVER, "10.7.0.3"), (FAR_V6, SERVER_V6, "fd07::3")]) {
+    for (peer, target, via) in [(FAR, SERVER, "10.7.0.3"), (FAR_V6, SERVER_V6, "fd07::3")] {
+        let rig = Rig::new();
+        let far = with_far(&rig);
+        let server = rig.serve(&["--path", "packet", "--tcp-path", "fast"]);
         let route = format!("{peer}/{}", if peer == FAR { 32 } else { 128 });
         rig.ip_client(&["route", "replace", &route, "via", via, "dev", "lan0", "mtu", "lock", "1300"]);
         let (peer, target): (IpAddr, IpAddr) = (peer.parse().unwrap(), target.parse().unwrap());
         let mut stream = far.run(|| connect_from(SocketAddr::new(peer, 0), target)).unwrap().unwrap();
         echoes(&mut stream, b"short");
-        assert_eq!(service(&server, "fast_path_told"), at);
+        assert_eq!((service(&server, "fast_accepted"), service(&server, "fast_path_told")), (1, 0));
         let text: Vec<u8> = (0..100_000u32).map(|at| (at * 7 + at / 251) as u8).collect();
         echoes(&mut stream, &text);
-        assert!(service(&server, "fast_path_told") > at, "{peer}");
+        until("the word was heard", || service(&server, "fast_path_told") > 0);
+        assert_eq!(server.interrupt(), Some(0));
     }
-    assert_eq!(service(&server, "fast_accepted"), 2);
-    assert_eq!(server.interrupt(), Some(0));
 }
 
 /// A router that knows of a better gateway on the same link says so, to the kernel. (Of IPv6 redirects a kernel's server makes
