@@ -151,6 +151,9 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     }
     socket_filter::detach(&fd)?;
     set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
+    // Repair mode has taken it away. Listeners need it of all that is bound to their port, also of what is left of a
+    // connection without a user.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
     if let Err(error) = queue(&fd, connection.unsent) {
         // Closed in repair mode it says nothing: its FIN would pretend that all bytes were sent.
         let _ = set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON);

@@ -10,7 +10,7 @@ use twinpath_test_rig::{ip_here, root_or_skip, until};
 
 use super::*;
 use crate::Namespace;
-use crate::tcp_listener::{Group, listen_group};
+use crate::tcp_listener::{Group, listen, listen_group};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BOTH: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -195,6 +195,26 @@ fn a_peer_that_has_sent_its_end_gets_the_rest() {
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"the rest");
+    });
+}
+
+#[test]
+fn listeners_can_have_the_port_whatever_state_a_connection_is_in() {
+    for_both(|address| {
+        let (group, mut client, server) = connected(address);
+        let port = group.port().unwrap();
+        let moved = stream(restore(&take_out(server)).unwrap());
+        drop(group);
+        // Another process that is just starting may have a copy of a listener.
+        let may_listen = |state: &str| {
+            until(state, || listen(None, port).is_ok() && listen_group(None, port, 2).is_ok());
+        };
+        may_listen("an open connection");
+        drop(moved);
+        may_listen("FIN_WAIT_2");
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        drop(client);
+        may_listen("TIME_WAIT");
     });
 }
 
