@@ -64,8 +64,8 @@ pub struct Established<'a> {
     pub unacknowledged: &'a [u8],
     /// Bytes behind these that were not.
     pub unsent: &'a [u8],
-    /// Whether nothing is sent behind these: our FIN follows, perhaps once more.
-    pub is_finished: bool,
+    /// Our FIN behind these.
+    pub fin: Fin,
     /// The number that is expected next.
     pub receive_number: u32,
     /// Whether it is behind the peer's FIN. The kernel does not know: it waits for bytes that never come, and the caller
@@ -75,6 +75,17 @@ pub struct Established<'a> {
     pub windows: RepairWindow,
     /// Whether small segments are sent at once (TCP_NODELAY).
     pub no_delay: bool,
+}
+
+/// Our FIN, which says that nothing more is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fin {
+    /// More bytes may follow.
+    None,
+    /// It follows those that were not sent.
+    Unsent,
+    /// It was sent, and perhaps acknowledged: it is sent again after a time-out, unless its acknowledgement comes before.
+    Sent,
 }
 
 /// `struct tcp_repair_window` of linux/tcp.h.
@@ -139,6 +150,11 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     set_options(&fd, connection)?;
     set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
     queue(&fd, connection.unacknowledged)?;
+    if connection.fin == Fin::Sent {
+        // In repair mode it counts as sent. Otherwise an acknowledgement of it would be one of what was never sent, and
+        // all that comes along with it would be dropped (`tcp_ack`, net/ipv4/tcp_input.c).
+        shutdown(&fd, Shutdown::Write)?;
+    }
     set(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &connection.windows)?;
     if let Some(stamp) = connection.timestamp {
         // The lowest bit would choose a clock of microseconds (Linux 6.7).
@@ -159,7 +175,7 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
         let _ = set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON);
         return Err(error);
     }
-    if connection.is_finished {
+    if connection.fin == Fin::Unsent {
         // It fails only if the peer has reset the connection meanwhile, which its user will see.
         let _ = shutdown(&fd, Shutdown::Write);
     }

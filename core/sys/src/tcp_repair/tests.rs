@@ -87,7 +87,7 @@ fn values(socket: TcpStream, stays: bool) -> Established<'static> {
         send_number: number(&socket, SEND_QUEUE),
         unacknowledged: &[],
         unsent: &[],
-        is_finished: false,
+        fin: Fin::None,
         receive_number: number(&socket, RECEIVE_QUEUE),
         is_ended: false,
         windows: RepairWindow { snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup },
@@ -167,7 +167,8 @@ fn an_end_that_was_sent_or_not_is_heard_once_and_the_peer_may_go_on() {
             let taken = take_out(server);
             let send_number = taken.send_number.wrapping_sub(u32::from(was_sent));
             let unsent: &[u8] = if was_sent { b"" } else { b"last" };
-            let moved = restore(&Established { send_number, unsent, is_finished: true, ..taken }).unwrap();
+            let fin = if was_sent { Fin::Sent } else { Fin::Unsent };
+            let moved = restore(&Established { send_number, unsent, fin, ..taken }).unwrap();
             let mut last = Vec::new();
             client.read_to_end(&mut last).unwrap();
             assert_eq!(last, unsent);
@@ -179,6 +180,22 @@ fn an_end_that_was_sent_or_not_is_heard_once_and_the_peer_may_go_on() {
             drop(client);
             assert_eq!(moved.read(&mut [0]).unwrap(), 0);
         }
+    });
+}
+
+#[test]
+fn an_end_that_was_sent_needs_no_window() {
+    for_both(|address| {
+        let (_group, mut client, server) = connected(address);
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        until("FIN_WAIT_2", || option::<[u8; 8]>(&server, libc::TCP_INFO)[0] == 5);
+        let taken = take_out(server);
+        // As if the peer had not read what came before.
+        let windows = RepairWindow { snd_wnd: 0, ..taken.windows };
+        let send_number = taken.send_number.wrapping_sub(1);
+        let moved = restore(&Established { send_number, windows, fin: Fin::Sent, ..taken }).unwrap();
+        pass(&mut client, &mut stream(moved));
     });
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use twinpath_sys::tcp_repair::{Established, RepairWindow, restore};
+use twinpath_sys::tcp_repair::{Established, Fin, RepairWindow, restore};
 use twinpath_tcp::Snapshot;
 
 use crate::kernel_tcp::{Former, Socket};
@@ -38,7 +38,11 @@ fn to_kernel(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<OwnedFd> {
         send_number: snapshot.send_number.0,
         unacknowledged: snapshot.unacknowledged,
         unsent: snapshot.unsent,
-        is_finished: snapshot.is_finished,
+        fin: match (snapshot.is_finished, snapshot.fin_sent) {
+            (false, _) => Fin::None,
+            (true, false) => Fin::Unsent,
+            (true, true) => Fin::Sent,
+        },
         receive_number: snapshot.receive_number.0,
         is_ended: snapshot.is_ended,
         windows: RepairWindow {

@@ -34,6 +34,8 @@ pub struct Snapshot<'a> {
     pub unsent: &'a [u8],
     /// Nothing more will be written: FIN follows these bytes.
     pub is_finished: bool,
+    /// That FIN was sent, and perhaps acknowledged.
+    pub fin_sent: bool,
     /// The number that is expected next. It is behind the peer's FIN if `is_ended`.
     pub receive_number: Seq,
     /// The bytes that have arrived in order and were not consumed.
@@ -91,6 +93,7 @@ impl Connection {
             unacknowledged,
             unsent,
             is_finished: self.is(flag::FIN_QUEUED),
+            fin_sent: self.is(flag::FIN_SENT),
             receive_number: self.rcv_nxt,
             received,
             lent: received.len().min(self.lent as usize),

@@ -68,8 +68,10 @@ fn bytes_are_those_sent_and_those_not_sent() {
     let mut rig = Rig::new(separate(), &SACK);
     // Ten segments are the first congestion window.
     rig.write(14_000);
+    rig.end();
     let first = snapshot(&rig);
     assert_eq!((first.unacknowledged.len(), first.unsent.len()), (10_000, 4000));
+    assert!(first.is_finished && !first.fin_sent);
     // Half a segment of them is acknowledged, and another two out of order.
     rig.say(1, 501, 0, &[]);
     rig.sack(501, 0, [2001, 4001]);
@@ -116,14 +118,14 @@ fn each_half_closed_state_says_whose_half_is_closed() {
     let ours = snapshot(&rig);
     assert_eq!((rig.state(), ours.send_number), (TcpState::FinWait1, own(&rig, 1)));
     assert_eq!((ours.unacknowledged.len(), ours.unsent.len()), (5, 0));
-    assert!(ours.is_finished && !ours.is_ended);
+    assert!(ours.is_finished && ours.fin_sent && !ours.is_ended);
     take(&mut rig, (4, 6), Flags::ACK, b"");
     let ours = snapshot(&rig);
     assert_eq!((rig.state(), ours.send_number), (TcpState::FinWait1, own(&rig, 6)), "FIN is next");
     take(&mut rig, (4, 7), Flags::ACK, b"");
     let ours = snapshot(&rig);
     assert_eq!((rig.state(), ours.send_number), (TcpState::FinWait2, own(&rig, 6)), "the number of FIN");
-    assert!(ours.is_finished && ours.unacknowledged.is_empty() && !ours.is_ended);
+    assert!(ours.is_finished && ours.fin_sent && ours.unacknowledged.is_empty() && !ours.is_ended);
 }
 
 #[test]
