@@ -237,6 +237,21 @@ pub(crate) fn means(level: c_int, name: c_int) -> Means {
     }
 }
 
+/// Options after which the kernel's socket may refuse what it has accepted before.
+const NARROWING: [(c_int, c_int); 7] = [
+    (SOL_SOCKET, libc::SO_BINDTODEVICE),
+    (SOL_SOCKET, libc::SO_BINDTOIFINDEX),
+    (SOL_SOCKET, libc::SO_ATTACH_FILTER),
+    (SOL_SOCKET, libc::SO_ATTACH_BPF),
+    (SOL_SOCKET, libc::SO_RCVBUF),
+    (SOL_SOCKET, libc::SO_RCVBUFFORCE),
+    (IPPROTO_UDP, UDP_ENCAP),
+];
+
+pub(crate) fn is_narrowing(level: c_int, name: c_int) -> bool {
+    NARROWING.contains(&(level, name))
+}
+
 fn get(descriptor: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;

@@ -436,14 +436,14 @@ pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(WhyKe
                 None
             }
             Err(why) => {
-                hand_over_if_unfiltered(place, level, name);
+                hand_over_if_not_narrowed(place, level, name);
                 give_up(descriptor).then_some((why, true))
             }
         },
         // It is looked at when that is decided.
         (Means::Look, None) => None,
         (Means::Kernel, Some((_, place))) => {
-            hand_over_if_unfiltered(place, level, name);
+            hand_over_if_not_narrowed(place, level, name);
             give_up(descriptor).then_some((why, true))
         }
         (Means::Kernel, None) => is_undecided(descriptor).then(|| {
@@ -454,12 +454,28 @@ pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(WhyKe
 }
 
 /// Hands what waits in the ring to the kernel, if that keeps the order: then the kernel reports what the program asks
-/// for from now on. A filter applies only to what comes after it, so what waits is received as it is.
-fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
-    let is_filter = level == libc::SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF);
-    if !is_filter {
+/// for from now on. After an option by which it accepts less it is too late ([`option_is_set`]): what waits is received as it is.
+fn hand_over_if_not_narrowed(place: &Place, level: c_int, name: c_int) {
+    if !options::is_narrowing(level, name) {
         place.lessee.hand_over_in_order();
     }
+}
+
+/// The program is about to set an option ([`option_set`]). As by [`is_narrowed`], if the kernel's socket accepts less then.
+pub fn option_is_set(descriptor: c_int, level: c_int, name: c_int) {
+    if options::is_narrowing(level, name) {
+        is_narrowed(descriptor);
+    }
+}
+
+/// The kernel's socket is about to accept less than before, as that of a peer alone (`connect(2)`). What waits in the ring came before and
+/// is still to be received, also by processes that get it from the kernel's socket: it goes there now, if that keeps the order.
+#[cold]
+pub fn is_narrowed(descriptor: c_int) {
+    let Some((_, place)) = place(descriptor).filter(|_| is_own_process()) else { return };
+    let error = errno();
+    place.lessee.hand_over_before_refusals();
+    set_errno(error);
 }
 
 /// The program asks, by `ioctl(2)`, when the last datagram came. The kernel knows that only for what it has received

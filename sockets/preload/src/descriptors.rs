@@ -195,6 +195,18 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
 /// A hook: the function of that name.
 ///
 /// # Safety
+/// As for `connect(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if table::is_leased(fd) {
+        table::is_narrowed(fd);
+    }
+    real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int)
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
 /// As for `setsockopt(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn setsockopt(
@@ -204,6 +216,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if table::is_leased(fd) {
+        table::option_is_set(fd, level, name);
+    }
     let set =
         real!(setsockopt(fd, level, name, value, len)
             as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int);

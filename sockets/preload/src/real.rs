@@ -68,7 +68,7 @@ macro_rules! functions {
 
 functions! {
     __poll_chk __ppoll_chk __read_chk __recv_chk __recvfrom_chk _exit accept accept4 bind close close_range dup dup2 dup3
-    epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64 freopen freopen64 ioctl poll ppoll pselect
+    connect epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64 freopen freopen64 ioctl poll ppoll pselect
     read readv recv recvfrom recvmmsg recvmsg select sendmmsg sendmsg setsockopt shutdown socket socketpair
 }
 

@@ -12,8 +12,9 @@ use twinpath_worker::idle::Mode;
 /// What was found once: the end of a lease by an option put what was in the ring behind what came later; a child that had not used the
 /// socket before did not find what was in its parent's ring; a set for one event had the same put behind what came later; a set told of
 /// what is in a ring alone after a call that had room for less; it did not fail where events cannot be written; and select did not fail for
-/// a descriptor that is none, if it closed the ring of another one and that had a datagram.
-const FOUND: [&str; 6] = [
+/// a descriptor that is none, if it closed the ring of another one and that had a datagram; what was in the ring was lost at a fork if the
+/// socket had been connected, bound to a device or given a filter since; and it did not count where the receive buffer was made smaller.
+const FOUND: [&str; 10] = [
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 poll 1000 s0:POLLIN
@@ -73,6 +74,45 @@ const FOUND: [&str; 6] = [
      a0 epoll_ctl e0 EPOLL_CTL_ADD s0 EPOLLIN|EPOLLONESHOT 7000
      frame udp src=fe80::ff:fe00:2 dst=fe80::ff:fe00:1 sport=4000 dport=7000 id=1113027568 len=120
      a0 pselect 0 s0:POLLIN|POLLRDHUP 77:POLLIN",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540229 len=512
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4001 dport=7000 id=1566540230 len=4
+     a0 connect s0 10.9.0.2 4000
+     a0 fork a1
+     a1 recv s0 2000 MSG_DONTWAIT
+     a1 recv s0 2000 MSG_DONTWAIT",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540229 len=512
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4001 dport=7000 id=1566540230 len=4
+     a0 setbytes s0 SOL_SOCKET SO_BINDTODEVICE in1
+     a0 fork a1
+     a1 recv s0 2000 MSG_DONTWAIT
+     a1 recv s0 2000 MSG_DONTWAIT",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540229 len=512
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4001 dport=7000 id=1566540230 len=4
+     a0 filter s0 attach 100
+     a0 fork a1
+     a1 recv s0 2000 MSG_DONTWAIT
+     a1 recv s0 2000 MSG_DONTWAIT",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540229 len=1400
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540230 len=1400
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540231 len=1400
+     a0 setsockopt s0 SOL_SOCKET SO_RCVBUF 2304
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540232 len=1400
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540233 len=1400
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540234 len=1400
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540235 len=20
+     a0 recvmmsg s0 8 2000 MSG_DONTWAIT 5000",
 ];
 
 /// What becomes of a child that has the socket, and the steps.

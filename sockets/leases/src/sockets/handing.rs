@@ -18,6 +18,8 @@ use crate::sockets::lessee::{Leased, Lessee};
 /// How long a call waits until it has been done: usually for some 100 us. Then the kernel alone serves the socket, and gets what is in the
 /// ring a little later.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// The same of a call after which the kernel's socket refuses some of it: what comes there later than that is lost.
+const PATIENCE_BEFORE_REFUSALS: Duration = Duration::from_millis(200);
 
 /// How often the lock is tried. Another thread that has it for longer receives from the ring.
 const TRIES: u32 = 64;
@@ -34,8 +36,17 @@ impl Lessee {
         self.hand_over_if(Holder::is_before_all);
     }
 
+    /// As [`Lessee::hand_over_in_order`], before the kernel's socket accepts less than it does now.
+    pub fn hand_over_before_refusals(&self) {
+        self.hand_over_within(PATIENCE_BEFORE_REFUSALS, Holder::is_before_all);
+    }
+
     pub(crate) fn hand_over_if(&self, is_to: impl FnOnce(&mut Holder) -> bool) {
-        let until = clock::now() + PATIENCE;
+        self.hand_over_within(PATIENCE, is_to);
+    }
+
+    fn hand_over_within(&self, patience: Duration, is_to: impl FnOnce(&mut Holder) -> bool) {
+        let until = clock::now() + patience;
         let Some(mut guard) = self.locked_soon(until).filter(|_| !self.has_ended.load(Ordering::Acquire))
         else {
             return;
