@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnSocket {
-    /// It receives, and looks at the ring. It has the socket until it returns, even if that is closed meanwhile.
+    /// It receives, or waits by `poll(2)`, and looks at the ring. It has the socket until it returns, even if that is closed meanwhile.
     ReceivesAndLooks,
     /// The same, and does not look, as it sleeps.
     Receives,

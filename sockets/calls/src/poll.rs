@@ -63,7 +63,7 @@ unsafe fn poll_for(
     timeout: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> c_int {
-    let mut leased = Leased::none();
+    let mut leased = Leased::that_goes_on();
     let is_looked_at = table::is_any() && can_be_looked_at(waited, count);
     let count_looked_at = if is_looked_at { count as usize } else { 0 };
     let start = if is_looked_at { waited } else { std::ptr::NonNull::dangling().as_ptr() };
@@ -77,6 +77,8 @@ unsafe fn poll_for(
     let to_pointer = |mask: Option<&sigset_t>| mask.map_or(std::ptr::null(), std::ptr::from_ref);
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
         let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the caller's promise; the call has returned when the entries are named again.
+        let _renamed = unsafe { Renamed::of(waited, count_looked_at, &leased) };
         // SAFETY: the caller's promise.
         unsafe { (kernel.ppoll)(waited, count, timeout, to_pointer(mask)) }
     };
@@ -101,4 +103,38 @@ unsafe fn poll_for(
         ready += c_int::from(one.revents != 0);
     }
     ready
+}
+
+/// Entries of sockets that another thread has closed: until this is dropped they name the descriptors that the library has kept, as the
+/// numbers may have another meaning by now.
+struct Renamed<'a> {
+    waited: *mut pollfd,
+    count: usize,
+    leased: &'a Leased,
+}
+
+impl<'a> Renamed<'a> {
+    /// # Safety
+    /// There are so many entries, as long as this lives.
+    unsafe fn of(waited: *mut pollfd, count: usize, leased: &'a Leased) -> Option<Self> {
+        if !leased.has_kept() {
+            return None;
+        }
+        let renamed = Self { waited, count, leased };
+        renamed.each(|named| leased.descriptor_of(named));
+        Some(renamed)
+    }
+
+    fn each(&self, name: impl Fn(c_int) -> c_int) {
+        for at in 0..self.count {
+            // SAFETY: [`Self::of`] was promised the entries.
+            unsafe { (*self.waited.add(at)).fd = name((*self.waited.add(at)).fd) };
+        }
+    }
+}
+
+impl Drop for Renamed<'_> {
+    fn drop(&mut self) {
+        self.each(|kept| self.leased.named(kept));
+    }
 }

@@ -372,6 +372,7 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     if let Some(kept) = goes_on.then(|| duplicate_out_of_the_way(descriptor)).flatten() {
         // As in the kernel, calls that have begun have the socket until they return.
         place.lessee.finish();
+        place.closed_as.store(descriptor, Ordering::Relaxed);
         place.kept.store(kept, Ordering::SeqCst);
         end_if_left(place);
         return counts;

@@ -27,6 +27,8 @@ pub(crate) struct Leased {
     descriptors: [c_int; PLACES],
     /// The set of `epoll(7)` that the call waits for; -1: it names the descriptors itself.
     set: c_int,
+    /// The call goes on with sockets that another thread closes.
+    goes_on: bool,
 }
 
 const _: () = assert!(PLACES == 64);
@@ -37,7 +39,12 @@ impl Leased {
     }
 
     pub(crate) const fn in_set(set: c_int) -> Self {
-        Self { places: 0, descriptors: [-1; PLACES], set }
+        Self { places: 0, descriptors: [-1; PLACES], set, goes_on: false }
+    }
+
+    /// Of a call that can ask the kernel by another descriptor than the one that it has ([`Self::descriptor_of`]).
+    pub(crate) const fn that_goes_on() -> Self {
+        Self { goes_on: true, ..Self::none() }
     }
 
     pub(crate) const fn add(&mut self, place: usize, descriptor: c_int) {
@@ -49,12 +56,49 @@ impl Leased {
         self.places == 0
     }
 
-    /// The number of each place, the descriptor that the call has for it, and the place. Not those whose lease is over, or that were closed
-    /// by another thread: the kernel alone has these.
+    /// The number of each place, the descriptor by which the call has it, and the place. Not those whose lease is over, or that were closed
+    /// by another thread, unless the call goes on with them: the kernel alone has these.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, c_int, &'static Place)> {
-        self.all().map(|(number, place)| (number, self.descriptors[number], place)).filter(
-            |(number, descriptor, place)| !place.lessee.is_over() && self.has(*number, *descriptor, place),
-        )
+        self.all()
+            .filter(|(number, place)| !place.lessee.is_over() && self.has(*number, place))
+            .map(|(number, place)| (number, self.descriptor_of_place(number, place), place))
+    }
+
+    fn descriptor_of_place(&self, number: usize, place: &Place) -> c_int {
+        let named = self.descriptors[number];
+        if self.goes_on_with(number, place) { place.descriptor(named) } else { named }
+    }
+
+    /// Whether another thread has closed it.
+    fn goes_on_with(&self, number: usize, place: &Place) -> bool {
+        self.goes_on && place.was_closed_as(self.descriptors[number])
+    }
+
+    /// By which the kernel is asked for a descriptor that the call has, while the call waits ([`wait_among`]).
+    pub(crate) fn descriptor_of(&self, named: c_int) -> c_int {
+        let mut of_call = self.all().filter(|(number, _)| self.descriptors[*number] == named);
+        of_call.next().map_or(named, |(number, place)| self.descriptor_of_place(number, place))
+    }
+
+    /// The other way round.
+    pub(crate) fn named(&self, descriptor: c_int) -> c_int {
+        let mut closed = self.all().filter(|(number, place)| self.goes_on_with(*number, place));
+        let named = closed.find(|(_, place)| place.kept() == Some(descriptor));
+        named.map_or(descriptor, |(number, _)| self.descriptors[number])
+    }
+
+    /// Whether another thread has closed a socket with which the call goes on.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.all().any(|(number, place)| self.goes_on_with(number, place))
+    }
+
+    /// What the call does on its sockets while it looks at rings, and while it sleeps.
+    const fn kinds(&self) -> (OnSocket, OnSocket) {
+        if self.goes_on {
+            (OnSocket::ReceivesAndLooks, OnSocket::Receives)
+        } else {
+            (OnSocket::WaitsAndLooks, OnSocket::Waits)
+        }
     }
 
     /// The number of the place of a descriptor that the call has, which another thread may have closed by now.
@@ -69,8 +113,11 @@ impl Leased {
         table::places().filter(|(number, _)| self.places & 1 << number != 0)
     }
 
-    fn has(&self, number: usize, descriptor: c_int, place: &Place) -> bool {
-        if self.set < 0 { table::is_of(descriptor, number) } else { place.is_in(self.set) }
+    fn has(&self, number: usize, place: &Place) -> bool {
+        if self.set >= 0 {
+            return place.is_in(self.set);
+        }
+        table::is_of(self.descriptors[number], number) || self.goes_on_with(number, place)
     }
 }
 
@@ -142,7 +189,8 @@ struct Waiter<'a, A> {
 impl<A> Drop for Waiter<'_, A> {
     fn drop(&mut self) {
         self.follow();
-        let before = if self.rests { OnSocket::Waits } else { OnSocket::WaitsAndLooks };
+        let (looks, rests) = self.leased.kinds();
+        let before = if self.rests { rests } else { looks };
         for (number, place) in self.leased.all() {
             place.calls.change(before, None);
             table::left(number);
@@ -162,7 +210,7 @@ where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
 {
     for (_, place) in leased.all() {
-        place.calls.begins(OnSocket::WaitsAndLooks);
+        place.calls.begins(leased.kinds().0);
     }
     let outcome = Outcome::default();
     let mut waiter = Waiter {
@@ -395,14 +443,15 @@ where
         }
         let waits = Sleeps::begin(self.leased);
         self.rests = true;
+        let (looks, rests) = self.leased.kinds();
         for (_, place) in self.leased.all() {
-            place.calls.change(OnSocket::WaitsAndLooks, Some(OnSocket::Waits));
+            place.calls.change(looks, Some(rests));
         }
         // Before another thread could have taken the lease, something may have come.
         let is_ready = self.look(clock::now());
         let slept = if is_ready { Ok(true) } else { self.sleep(until) };
         for (_, place) in self.leased.all() {
-            place.calls.change(OnSocket::Waits, Some(OnSocket::WaitsAndLooks));
+            place.calls.change(rests, Some(looks));
         }
         self.rests = false;
         drop(waits);

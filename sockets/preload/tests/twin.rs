@@ -13,8 +13,9 @@ use twinpath_worker::idle::Mode;
 /// socket before did not find what was in its parent's ring; a set for one event had the same put behind what came later; a set told of
 /// what is in a ring alone after a call that had room for less; it did not fail where events cannot be written; and select did not fail for
 /// a descriptor that is none, if it closed the ring of another one and that had a datagram; what was in the ring was lost at a fork if the
-/// socket had been connected, bound to a device or given a filter since; and it did not count where the receive buffer was made smaller.
-const FOUND: [&str; 10] = [
+/// socket had been connected, bound to a device or given a filter since; it did not count where the receive buffer was made smaller; and poll went on with what another thread had opened at the number
+/// of a socket that it had closed.
+const FOUND: [&str; 11] = [
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 poll 1000 s0:POLLIN
@@ -113,6 +114,15 @@ const FOUND: [&str; 10] = [
      frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540234 len=1400
      frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=1566540235 len=20
      a0 recvmmsg s0 8 2000 MSG_DONTWAIT 5000",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 recv s0 2000 MSG_DONTWAIT
+     a0 thread a1
+     a0& ppoll null s0:POLLIN
+     a1 close s0
+     a1 open d0
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4001 dport=7000 id=1840257840 len=4
+     join a0",
 ];
 
 /// What becomes of a child that has the socket, and the steps.

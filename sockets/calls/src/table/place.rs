@@ -33,6 +33,8 @@ pub struct Place {
     pub(super) error: AtomicI32,
     /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
     pub(super) kept: AtomicI32,
+    /// What number its last one had then.
+    pub(super) closed_as: AtomicI32,
     pub(crate) sets: [InSet; SETS],
     pub(super) paying: Paying,
 }
@@ -115,6 +117,7 @@ impl Place {
             calls: Calls::new(),
             error: AtomicI32::new(0),
             kept: AtomicI32::new(-1),
+            closed_as: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
             paying: Paying::new(),
         }
@@ -151,8 +154,17 @@ impl Place {
     /// The descriptor by which a call goes on that has begun with another one of this socket: that may be closed by now, and its number
     /// have another meaning.
     pub(crate) fn descriptor(&self, begun_with: c_int) -> c_int {
-        let kept = self.kept.load(Ordering::Acquire);
-        if kept >= 0 { kept } else { begun_with }
+        self.kept().unwrap_or(begun_with)
+    }
+
+    /// A descriptor of the socket, after the program has closed its last one while calls have it.
+    pub(crate) fn kept(&self) -> Option<c_int> {
+        Some(self.kept.load(Ordering::Acquire)).filter(|kept| *kept >= 0)
+    }
+
+    /// Whether the program has closed the socket, as that number, while calls have it.
+    pub(crate) fn was_closed_as(&self, descriptor: c_int) -> bool {
+        self.kept().is_some() && self.closed_as.load(Ordering::Relaxed) == descriptor
     }
 
     /// Says that the program waits for it by a call of this crate.
