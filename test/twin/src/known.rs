@@ -154,7 +154,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "manual: a receive buffer that is made smaller while datagrams wait",
-        matches: |found| found.is_of(&[":ret"]) && found.has("SO_RCVBUF "),
+        matches: |found| found.is_of(&[":ret", ":len"]) && found.has("SO_RCVBUF "),
         then: Then::End,
     },
     Known {
