@@ -283,6 +283,15 @@ impl Server {
         answer.unwrap_or_else(|error| panic!("show {topic}: {error}"))
     }
 
+    /// A part of its report as text, for what a failed test says; the error if there is no answer.
+    pub(crate) fn try_show(&self, topic: &str) -> String {
+        let request = serde_json::from_value(serde_json::json!({ "show": topic })).expect("a topic");
+        match twinpath_observe::command::ask(&self.socket, &request) {
+            Ok(answer) => answer.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
     pub(crate) fn path(&self) -> String {
         self.show("interfaces")[0]["path"].as_str().expect("a path").to_owned()
     }
