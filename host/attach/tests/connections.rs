@@ -79,6 +79,7 @@ impl Receiver {
             acknowledgement: begins.wrapping_add(self.stream.len() as u32),
             flags: Flags(Flags::ACK),
             window: WINDOW,
+            urgent: 0,
         };
         Some(acknowledgement(&whole[..headers], header))
     }

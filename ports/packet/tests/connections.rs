@@ -348,6 +348,7 @@ impl Standing {
             acknowledgement: self.acknowledgement,
             flags: Flags(Flags::ACK | Flags::PSH),
             window: 8_000,
+            urgent: 0,
         };
         fields.emit(&[], &mut header).unwrap();
         header[16..18].copy_from_slice(&pseudo.fold().to_be_bytes());

@@ -22,6 +22,9 @@ pub enum End {
     /// A record: what is written later leaves in other segments, as with Linux's `MSG_EOR`. For TCP, PSH marks no record
     /// (RFC 9293 section 3.9.1.2): the peer's program does not see it.
     Record,
+    /// Urgent data: the peer's program is told to hurry up to here. Its bytes stay in line, and what is written later is
+    /// not urgent by this (RFC 9293 section 3.8.5, which tells new programs not to use it, SHLD-13).
+    Urgent,
 }
 
 /// A number behind a byte that ends something.

@@ -280,6 +280,7 @@ fn header(tuple: &Tuple, seq: Seq, ack: Seq, flags: u8, window: u16) -> tcp::Hea
         acknowledgement: ack.0,
         flags: Flags(flags),
         window,
+        urgent: 0,
     }
 }
 

@@ -123,6 +123,8 @@ pub struct Segment<'a> {
     pub accurate_ecn: bool,
     /// The window as sent, without its scale.
     pub window: u16,
+    /// How far behind `seq` urgent data ends, bytes. It has a meaning if URG is set.
+    pub urgent: u16,
     /// The options.
     pub options: tcp::Options<'a>,
     /// Whether the IP header says "congestion experienced" (RFC 3168).
@@ -144,6 +146,7 @@ impl<'a> Segment<'a> {
             flags: view.flags(),
             accurate_ecn: view.accurate_ecn(),
             window: view.window(),
+            urgent: view.urgent(),
             options: tcp::Options::parse(view.options()),
             congestion,
             unit,

@@ -71,6 +71,9 @@ impl Events {
     pub const WRITABLE: u8 = 4;
     /// The connection has ended: [`Info::ended`](crate::Info::ended) says why.
     pub const ENDED: u8 = 8;
+    /// The peer has urgent data, or more of it than was said before: [`Stream::urgent_bytes`](crate::Stream::urgent_bytes)
+    /// says how much (RFC 9293 section 3.8.5, MUST-32).
+    pub const URGENT: u8 = 16;
 
     /// Whether any of these bits is set.
     #[must_use]

@@ -54,6 +54,13 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Bytes that are still to be consumed until urgent data ends, those included that have not arrived; 0 if there is
+    /// none (RFC 9293 section 3.8.5, MUST-33). They are read as all others are.
+    #[must_use]
+    pub fn urgent_bytes(&self) -> usize {
+        self.connection.urgent_left(self.received().len()) as usize
+    }
+
     /// Whether the peer has sent its last byte, and all was read.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
@@ -95,7 +102,8 @@ impl<'a> Stream<'a> {
         self.write_as(bytes, End::Piece)
     }
 
-    /// The same; `end` says what the last byte ends, if all are taken.
+    /// The same; `end` says what the last byte ends, if all are taken. Bytes that are urgent are so also if others are
+    /// left.
     pub fn write_as(&mut self, bytes: &[u8], end: End) -> usize {
         let count = bytes.len().min(self.room());
         if count < bytes.len() {
@@ -107,7 +115,7 @@ impl<'a> Stream<'a> {
         match self.connection.reserve(count, self.shared) {
             Some(room) => {
                 room.copy_from_slice(&bytes[..count]);
-                let end = if count < bytes.len() { End::Piece } else { end };
+                let end = if count < bytes.len() && end != End::Urgent { End::Piece } else { end };
                 self.connection.commit_as(count, end, self.shared);
                 count
             }

@@ -4,8 +4,8 @@
 use core::net::SocketAddr;
 
 use twinpath_tcp::{
-    Config, ConnectionId, Host, IcmpError, ListenerId, Options, Outgoing, Segment, Sink, Stream, Tcp, Tuple,
-    Unknown,
+    Config, ConnectionId, End, Host, IcmpError, ListenerId, Options, Outgoing, Segment, Sink, Stream, Tcp,
+    Tuple, Unknown,
 };
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags, Header, Timestamps, UserTimeout, Writer};
@@ -55,6 +55,9 @@ impl Sink for Seen {
         let header = &segment.header;
         let fills = u32::from(header.flags.0 & (Flags::SYN | Flags::FIN) != 0);
         assert!(segment.options.len() <= 40 && segment.options.len().is_multiple_of(4));
+        let is_urgent = header.flags.0 & Flags::URG != 0;
+        assert_eq!(is_urgent, header.urgent > 0, "URG says that the pointer has a meaning");
+        assert!(!is_urgent || segment.unit == 0, "the pointer is that of one segment");
         self.next = header.sequence.wrapping_add(segment.payload.len() as u32 + fills);
         if header.flags.0 & Flags::ACK != 0 {
             self.acknowledged = header.acknowledgement;
@@ -171,6 +174,7 @@ impl Engine {
             acknowledgement,
             flags: Flags(flags),
             window: if wanted & 0x40 != 0 { 0 } else { u16::from(input.byte()) << (wanted >> 5) },
+            urgent: if flags & Flags::URG != 0 { input.beside(1) as u16 } else { 0 },
         };
         let len = if wanted & 0x10 != 0 { usize::from(input.byte()) * 8 } else { 0 };
         let mut packet = vec![0; tcp::HEADER_LEN + padded + len];
@@ -206,6 +210,8 @@ impl Engine {
             }
             _ => {
                 let Some(mut stream) = self.tcp.stream(self.now, id) else { return };
+                // What lies ahead is at most a pointer's reach behind a window.
+                assert!(stream.urgent_bytes() <= (1 << 20) + 65_535);
                 match kind % 4 {
                     0 => stream.consume(amount * 10),
                     1 => stream.end(),
@@ -214,7 +220,8 @@ impl Engine {
                         stream.commit_bytes(0);
                     }
                     _ => {
-                        stream.write(&vec![9; amount * 30]);
+                        let end = if amount & 32 != 0 { End::Urgent } else { End::Piece };
+                        stream.write_as(&vec![9; amount * 30], end);
                     }
                 }
             }

@@ -57,6 +57,7 @@ impl Client {
             acknowledgement: self.acknowledgement,
             flags: Flags(flags),
             window: 0xffff,
+            urgent: 0,
         };
         let len = IP_HEADER_LEN + tcp::HEADER_LEN + options.len() + payload.len();
         self.packet.resize(len, 0);

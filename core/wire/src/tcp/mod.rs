@@ -55,6 +55,8 @@ pub struct Header {
     pub flags: Flags,
     /// The window as sent, without its scale.
     pub window: u16,
+    /// How far behind `sequence` urgent data ends (RFC 9293 section 3.8.5), bytes; 0 without URG.
+    pub urgent: u16,
 }
 
 impl Header {
@@ -87,7 +89,8 @@ impl Header {
         let [e, f, g, h] = self.sequence.to_be_bytes();
         let [i, j, k, l] = self.acknowledgement.to_be_bytes();
         let [m, n] = self.window.to_be_bytes();
-        [a, b, c, d, e, f, g, h, i, j, k, l, (len as u8 / 4) << 4, self.flags.0, m, n, 0, 0, 0, 0]
+        let [o, p] = self.urgent.to_be_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l, (len as u8 / 4) << 4, self.flags.0, m, n, 0, 0, o, p]
     }
 }
 
@@ -166,6 +169,13 @@ impl<'a> Segment<'a> {
         be16(self.header[14], self.header[15])
     }
 
+    /// The urgent pointer: how far behind the sequence number urgent data ends, bytes. It has a meaning if URG is set.
+    #[inline]
+    #[must_use]
+    pub fn urgent(&self) -> u16 {
+        be16(self.header[18], self.header[19])
+    }
+
     /// The bytes of the options.
     #[inline]
     #[must_use]
@@ -221,6 +231,26 @@ mod tests {
             let [fin, syn, rst, ack] = [0x01, 0x02, 0x04, 0x10].map(|bit| bits & bit != 0);
             assert_eq!(Flags(bits).opens(), syn && !fin && !rst && !ack, "{bits:#04x}");
         }
+    }
+
+    #[test]
+    fn each_field_has_its_place() {
+        let header = Header {
+            source_port: 0x0102,
+            destination_port: 0x0304,
+            sequence: 0x0506_0708,
+            acknowledgement: 0x090a_0b0c,
+            flags: Flags(Flags::ACK | Flags::URG),
+            window: 0x0f10,
+            urgent: 0x1314,
+        };
+        let mut bytes = [0xff; HEADER_LEN];
+        assert_eq!(header.emit(&[], &mut bytes), Ok(HEADER_LEN));
+        let expected = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x50, 0x30, 15, 16, 0, 0, 19, 20];
+        assert_eq!(bytes, expected);
+        let found = Segment::parse(&bytes).expect("whole");
+        assert_eq!((found.sequence(), found.acknowledgement()), (header.sequence, header.acknowledgement));
+        assert_eq!((found.window(), found.urgent()), (header.window, header.urgent));
     }
 
     #[test]

@@ -10,6 +10,7 @@ const HEADER: Header = Header {
     acknowledgement: 0x0506_0708,
     flags: Flags(Flags::ACK | Flags::PSH),
     window: 0x0910,
+    urgent: 0,
 };
 
 fn repr(is_ipv6: bool, ecn_capable: bool) -> TcpFrameRepr {

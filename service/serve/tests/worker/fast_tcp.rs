@@ -618,6 +618,7 @@ fn what_belongs_to_no_connection_is_dropped_and_not_answered() {
         acknowledgement: 1,
         flags: Flags(Flags::ACK),
         window: 1,
+        urgent: 0,
     };
     let Rig { programs, wire, pool, kernel, .. } = &mut rig;
     let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false };
@@ -639,6 +640,7 @@ impl Rig {
             acknowledgement,
             flags,
             window: 1,
+            urgent: 0,
         };
         let Self { programs, wire, pool, kernel, .. } = self;
         let segment = Outgoing { header, options: &[], payload: &[], unit: 0, capable: false };
@@ -804,6 +806,7 @@ fn a_syn_that_nothing_can_be_made_of_is_the_kernels() {
         acknowledgement: 0,
         flags: Flags(Flags::SYN),
         window: 1,
+        urgent: 0,
     };
     repr.write(&mut bytes, &header, &[], &[]).expect("fits");
     // It says that it is longer than its frame.

@@ -170,6 +170,9 @@ impl Connection {
         if self.is(flag::CORKED) {
             self.uncork();
         }
+        if self.is(flag::MARKED) {
+            self.urgent_was_acknowledged(bytes);
+        }
         self.tell_room(shared);
         if fin_acked {
             self.fin_acknowledged(now, shared);

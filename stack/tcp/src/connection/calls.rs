@@ -67,8 +67,8 @@ impl Connection {
     }
 
     /// To be called when marks have come or gone.
-    fn note_marks(&mut self) {
-        if self.marks.is_plain() {
+    pub(super) fn note_marks(&mut self) {
+        if self.marks.is_plain() && self.urgent == 0 {
             self.clear(flag::MARKED);
         } else {
             self.set(flag::MARKED);
@@ -95,6 +95,10 @@ impl Connection {
                 self.commit(count);
                 self.marks.add_record(self.write_end(), &mut shared.pool);
                 self.note_marks();
+            }
+            End::Urgent if count > 0 => {
+                self.commit(count);
+                self.urge();
             }
             _ => self.commit(count),
         }

@@ -35,7 +35,8 @@ impl Connection {
         let fin = u32::from(self.is(flag::FIN_SENT) && self.state != State::FinWait2);
         assert!(!self.snd_nxt.after(self.write_end() + fin), "more was sent than written");
         self.marks.check(self.snd_nxt, self.write_end());
-        assert_eq!(self.is(flag::MARKED), !self.marks.is_plain(), "marks are noted");
+        assert_eq!(self.is(flag::MARKED), self.urgent > 0 || !self.marks.is_plain(), "marks are noted");
+        assert!(self.urgent as usize <= self.send.len(), "urgent data that was not written");
         if self.is(flag::FIN_RECEIVED) {
             assert!(self.reassembly.is_empty(), "bytes behind FIN");
         }

@@ -21,6 +21,7 @@ const UNUSUAL_IN: u32 = flag::ECN
     | flag::READ_CLOSED
     | flag::FRTO
     | flag::CORKED
+    | flag::MARKED
     | flag::WANTS_ROOM;
 
 /// With one of these more is to be sent than data and its acknowledgement.

@@ -111,7 +111,6 @@ impl Connection {
 
     /// Takes over what the peer's SYN says.
     pub(super) fn agree(&mut self, handshake: &Handshake, config: &Config, now: Instant) {
-        self.irs = handshake.irs;
         self.rcv_nxt = handshake.irs + 1;
         (self.rcv_wup, self.last_ack_sent) = (self.rcv_nxt, self.rcv_nxt);
         self.snd_wl1 = handshake.irs;

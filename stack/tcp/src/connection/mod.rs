@@ -12,6 +12,7 @@ mod receive;
 mod recovery;
 mod snapshot;
 mod timers;
+mod urgent;
 
 use std::collections::VecDeque;
 
@@ -69,7 +70,7 @@ mod flag {
     pub(super) const PROBE_IS_OLD: u32 = 1 << 15;
     /// RACK has delivered something new.
     pub(super) const RACK_ADVANCED: u32 = 1 << 16;
-    /// Some write has another end than a piece: there are marks.
+    /// Some write has another end than a piece: there are marks, or urgent data.
     pub(super) const MARKED: u32 = 1 << 17;
     /// The peer is to be told of the user timeout (RFC 5482).
     pub(super) const TIMEOUT_DUE: u32 = 1 << 18;
@@ -303,11 +304,14 @@ pub(crate) struct Connection {
     last_echo: u32,
     last_ack_sent: Seq,
     iss: Seq,
-    irs: Seq,
     /// Received bytes that the program has seen and not used.
     pub(crate) lent: u32,
     /// Room that it is lent at a time.
     room_hint: u32,
+    /// Urgent data ends behind so many bytes of the peer's stream; a count does not wrap, as a number would.
+    urgent_end: u64,
+    /// Bytes of the send buffer up to the last urgent one (RFC 9293 section 3.3.1, SND.UP); 0 without urgent data.
+    urgent: u32,
     /// The limits of buffers.
     receive_limit: u32,
     send_limit: u32,
@@ -409,6 +413,9 @@ impl Connection {
         if !self.receive.is_empty() || self.is(flag::FIN_RECEIVED) {
             self.tell(Events::READABLE);
         }
+        if self.urgent_left(self.receive.len()) > 0 {
+            self.tell(Events::URGENT);
+        }
         if self.state == State::Closed {
             self.tell(Events::ENDED | Events::READABLE);
         }
@@ -505,6 +512,7 @@ impl Connection {
         self.send.release(&mut shared.pool);
         self.marks.clear(&mut shared.pool);
         self.flags &= !flag::MARKED;
+        self.urgent = 0;
         if !matches!(why, Ended::Finished) {
             // Bytes that have arrived in order can still be read, as from a socket of Linux.
             self.reassembly.clear();

@@ -145,9 +145,10 @@ impl Connection {
                 limited = true;
                 break;
             }
-            // Nothing is added to a record that has ended, so it does not wait for more.
+            // Nothing is added to a record that has ended, so it does not wait for more. Urgent data does not wait.
             let piece = self.piece();
-            let Some(len) = self.next_len(now, piece, fin || piece < unsent, room, shared) else {
+            let ends = fin || piece < unsent || self.is_urgent_from(self.snd_nxt);
+            let Some(len) = self.next_len(now, piece, ends, room, shared) else {
                 by_receiver = self.is_blocked_by_receiver();
                 break;
             };
@@ -253,10 +254,11 @@ impl Connection {
     }
 
     /// Full-sized segments that leave as one: what the path takes in a millisecond, at least two. On a path of below
-    /// half a millisecond as many as there are.
+    /// half a millisecond as many as there are. With urgent data each leaves alone: whoever cuts a longer one copies the
+    /// pointer, which counts from the segment's own number.
     fn segments_at_once(&self, shared: &Shared) -> u32 {
         let most = shared.config.super_segment / u32::from(self.mss).max(1);
-        if most <= 1 {
+        if most <= 1 || self.is_urgent_from(self.snd_una) {
             return 1;
         }
         let srtt_us = u64::from(self.rtt.srtt_us()).max(1);
@@ -465,6 +467,10 @@ impl Connection {
             if len > 0 {
                 self.send_data(now, len, shared, sink)?;
             } else {
+                if self.is_urgent_from(self.snd_nxt) {
+                    // The probe's number is an old one, so the peer does not look at its pointer.
+                    self.send_empty(now, self.snd_nxt, shared, sink)?;
+                }
                 self.send_empty(now, self.snd_una - 1, shared, sink)?;
             }
             self.clear(flag::PERSIST);
@@ -635,6 +641,7 @@ impl Connection {
             acknowledgement: self.rcv_nxt.0,
             flags: Flags(flags),
             window,
+            urgent: 0,
         }
     }
 
@@ -684,7 +691,10 @@ impl Connection {
             flags |= Flags::CWR;
         }
         let offered = self.offered();
-        let header = self.header(record.start, flags);
+        let mut header = self.header(record.start, flags);
+        if self.is(flag::MARKED) {
+            self.point(&mut header);
+        }
         let gaps = self.duplicate.is_some() || !self.reassembly.is_empty();
         let mut options = self.options(now, len.min(u32::from(record.unit)));
         let (said, plain) = (options.len(), if self.is(flag::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 });
@@ -740,7 +750,10 @@ impl Connection {
             flags |= Flags::ECE;
         }
         let offered = self.offered();
-        let header = self.header(seq, flags);
+        let mut header = self.header(seq, flags);
+        if self.is(flag::MARKED) {
+            self.point(&mut header);
+        }
         let mut options = self.options(now, 0);
         if self.is(flag::TIMEOUT_DUE) && seq == self.snd_nxt {
             self.add_timeout(&mut options, 0);
@@ -818,6 +831,7 @@ impl Connection {
             acknowledgement: if answers { self.rcv_nxt.0 } else { 0 },
             flags: Flags(flags),
             window: self.rcv_wnd.min(65_535) as u16,
+            urgent: 0,
         };
         let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
         if !sink.send(&self.tuple, &segment) {

@@ -25,6 +25,9 @@ impl Connection {
             State::SynSent => {
                 let reply = self.in_syn_sent(now, segment, shared);
                 let is_open = matches!(self.state, State::Established | State::FinWait1);
+                if is_open && segment.has(Flags::URG) {
+                    self.take_urgent(segment);
+                }
                 if !is_open || segment.payload.is_empty() && !segment.has(Flags::FIN) {
                     return (Fresh::default(), reply);
                 }
@@ -179,6 +182,9 @@ impl Connection {
             self.peer_timeout = segment.options.user_timeout;
         }
         self.echo_congestion(segment);
+        if segment.has(Flags::URG) {
+            self.take_urgent(segment);
+        }
         if segment.payload.is_empty() && !segment.has(Flags::FIN) {
             return (Fresh::default(), Reply::None);
         }

@@ -10,7 +10,8 @@ use crate::seq::Seq;
 /// All of a connection that its peer can tell from another one, and the bytes that are not delivered.
 ///
 /// What is estimated (round trips, the congestion window) is not here, and neither is what the peer has sent out of
-/// order: it was not acknowledged, so the peer sends it again, also if SACK has reported it (RFC 2018 section 8).
+/// order: it was not acknowledged, so the peer sends it again, also if SACK has reported it (RFC 2018 section 8). Urgent
+/// bytes are among the others, without their mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot<'a> {
     /// The two ends.

@@ -23,6 +23,7 @@ pub(super) struct Said {
     pub(super) ack: u32,
     pub(super) flags: u8,
     pub(super) window: u16,
+    pub(super) urgent: u16,
     pub(super) options: Vec<u8>,
     pub(super) len: usize,
     pub(super) unit: usize,
@@ -67,12 +68,13 @@ impl Sink for Log {
         if self.is_full {
             return false;
         }
-        let Header { sequence, acknowledgement, flags, window, .. } = segment.header;
+        let Header { sequence, acknowledgement, flags, window, urgent, .. } = segment.header;
         self.said.push(Said {
             seq: sequence.wrapping_sub(self.iss),
             ack: acknowledgement,
             flags: flags.0,
             window,
+            urgent,
             options: segment.options.to_vec(),
             len: segment.payload.len(),
             unit: usize::from(segment.unit),
@@ -89,6 +91,7 @@ pub(super) struct Crafted<'a> {
     pub(super) ack: u32,
     pub(super) flags: u8,
     pub(super) window: u16,
+    pub(super) urgent: u16,
     pub(super) options: &'a [u8],
     pub(super) payload: &'a [u8],
     /// Whether a router has marked it: "congestion experienced".
@@ -104,6 +107,7 @@ impl Default for Crafted<'_> {
             ack: 1,
             flags: Flags::ACK,
             window: WINDOW,
+            urgent: 0,
             options: &[],
             payload: &[],
             marked: false,
@@ -246,6 +250,7 @@ impl Rig {
             acknowledgement: self.iss.wrapping_add(crafted.ack),
             flags: Flags(crafted.flags),
             window: crafted.window,
+            urgent: crafted.urgent,
         };
         let mut bytes = vec![0; tcp::HEADER_LEN + crafted.options.len() + crafted.payload.len()];
         let len = header.emit(crafted.options, &mut bytes).expect("a header");

@@ -4,6 +4,7 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp;
 
 use super::*;
+use crate::marks::End;
 use crate::segment::Outgoing;
 
 /// What a connection has sent: every byte of it.
@@ -28,7 +29,7 @@ impl Host for Program {
         let used = self.0.usize(..=stream.received().len());
         if self.0.u8(..4) > 0 {
             let reply = vec![7; self.0.usize(..2000)];
-            stream.write(&reply);
+            stream.write_as(&reply, if self.0.u8(..8) == 0 { End::Urgent } else { End::Piece });
         }
         stream.consume(if self.0.bool() { stream.received().len() } else { used });
     }

@@ -20,6 +20,7 @@ fn verdict(rig: &mut Rig, seq: u32, ack: u32, flags: u8) -> Verdict {
         acknowledgement: rig.iss.wrapping_add(ack),
         flags: Flags(flags),
         window: WINDOW,
+        urgent: 0,
     };
     let mut bytes = [0; tcp::HEADER_LEN];
     header.emit(&[], &mut bytes).expect("a header");
@@ -85,6 +86,7 @@ fn time_wait_gives_way_only_to_a_new_connection() {
             acknowledgement: 0,
             flags: Flags(flags),
             window: WINDOW,
+            urgent: 0,
         };
         let mut bytes = [0; tcp::HEADER_LEN];
         header.emit(&[], &mut bytes).expect("a header");

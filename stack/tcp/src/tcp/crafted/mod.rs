@@ -8,6 +8,7 @@ mod opening;
 mod receiving;
 mod sending;
 mod snapshot;
+mod urgent;
 mod user_timeout;
 
 use twinpath_wire::tcp::{Flags, Writer};
