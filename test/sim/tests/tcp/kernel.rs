@@ -245,6 +245,8 @@ fn program(random: &mut fastrand::Rng) -> Program {
         read_every: Duration::ZERO,
         reads_at_once: false,
         rests: false,
+        // Linux takes the last urgent byte out of the stream, unless a program says SO_OOBINLINE.
+        urges: false,
         ends: Ends::Whole,
         options: Options { no_delay: random.bool(), ..Options::default() },
     }

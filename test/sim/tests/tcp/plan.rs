@@ -138,6 +138,8 @@ fn program(random: &mut fastrand::Rng, mood: Mood, flows: u64) -> Program {
         read_every: if slow { Duration::from_micros(scaled(random, 10, 300_000)) } else { Duration::ZERO },
         reads_at_once: random.bool(),
         rests: false,
+        // Not drawn, so that it changes no other seed.
+        urges: bytes % 4 == 1,
         ends,
         options,
     }
@@ -267,6 +269,7 @@ pub(crate) fn against(random: &mut fastrand::Rng, seed: u64) -> (Host, Network, 
     let links = [link(random, mood), link(random, mood)];
     let mut program = program(random, mood, 3);
     (program.reads_at_once, program.read_max, program.read_every) = (false, usize::MAX / 2, Duration::ZERO);
+    program.urges = false;
     program.options.receive_buffer = None;
     (Host::new(config, seed), Network::new(random.fork(), links), program)
 }

@@ -1,6 +1,6 @@
 //! The programs at both ends of a connection: what they write, how slowly they read, and how they end.
 
-use twinpath_tcp::{ConnectionId, Ended, Events, Options, Stream, Tcp};
+use twinpath_tcp::{ConnectionId, End, Ended, Events, Options, Stream, Tcp};
 use twinpath_time::{Duration, Instant};
 
 /// How a program ends its connection.
@@ -28,6 +28,8 @@ pub(crate) struct Program {
     pub(crate) reads_at_once: bool,
     /// It writes the second half only once all is silent, so that an idle connection is seen.
     pub(crate) rests: bool,
+    /// Some of what it writes is urgent.
+    pub(crate) urges: bool,
     pub(crate) ends: Ends,
     pub(crate) options: Options,
 }
@@ -87,7 +89,9 @@ impl Side {
                 let place = self.received + index as u64;
                 assert_eq!(*found, byte(peer_salt, place), "byte {place}");
             }
+            let urgent = stream.urgent_bytes();
             stream.consume(count);
+            assert_eq!(stream.urgent_bytes(), urgent.saturating_sub(count), "urgent bytes are read in line");
             self.received += count as u64;
             left -= count;
             if count == 0 {
@@ -102,8 +106,9 @@ impl Side {
         while self.sent < until && stream.may_write() {
             let count = (until - self.sent).min(random.u64(1..=self.program.write_max));
             let bytes: Vec<u8> = (self.sent..self.sent + count).map(|place| byte(self.salt, place)).collect();
+            let end = if self.program.urges && count.is_multiple_of(2) { End::Urgent } else { End::Piece };
             let taken = if random.bool() {
-                stream.write(&bytes)
+                stream.write_as(&bytes, end)
             } else if let Some(room) = stream.reserve_exactly(bytes.len()) {
                 room.copy_from_slice(&bytes);
                 stream.commit_bytes(bytes.len());
@@ -170,6 +175,7 @@ impl Side {
             }
             _ => {}
         }
+        assert!(!at_end || stream.urgent_bytes() == 0, "nothing is left behind the end");
         if at_end && self.said_end {
             tcp.close(clock, id);
             return self.end(Outcome::Closed);
