@@ -19,13 +19,14 @@ impl World {
         done: &mut usize,
         has_waited: &mut bool,
     ) -> Step<Answer<usize>> {
-        let connection = match self.sending(fd, flags) {
+        let connection = match self.sending(fd) {
             Ok(Some(connection)) => connection,
             Ok(None) => return self.wait_to_send(fd, flags, *done),
             Err(_) if *done > 0 => return Step::Done(Ok(*done)),
             Err(errno) => return Step::Done(Err(errno)),
         };
         let end = match flags {
+            _ if flags & libc::MSG_OOB != 0 => End::Urgent,
             _ if flags & libc::MSG_EOR != 0 => End::Record,
             _ if flags & libc::MSG_MORE != 0 => End::More,
             _ => End::Piece,
@@ -77,11 +78,7 @@ impl World {
 
     /// The connection to send on; `None` while there is none yet. The order of the checks is that of Linux's
     /// `tcp_sendmsg`.
-    fn sending(&mut self, fd: i32, flags: i32) -> Answer<Option<Connection>> {
-        if flags & libc::MSG_OOB != 0 {
-            // The engine has no urgent data (RFC 9293 section 3.8.5, which is not met).
-            return Err(Errno::EOPNOTSUPP);
-        }
+    fn sending(&mut self, fd: i32) -> Answer<Option<Connection>> {
         let closed = self.profile.not_connected();
         let socket = self.socket_of(fd)?;
         match socket.phase {
