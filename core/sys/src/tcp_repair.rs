@@ -50,8 +50,9 @@ pub struct Established<'a> {
     pub local: SocketAddr,
     /// The peer; so has this.
     pub remote: SocketAddr,
-    /// Payload bytes of the largest segment that the peer takes.
-    pub peer_mss: u16,
+    /// Bytes of the largest segment behind a header without options that the peer takes and the path carries. What the
+    /// kernel knows of the path may shorten it further.
+    pub mss: u16,
     /// By how many bits the windows of the peer, and ours, are scaled; 0 if they are not.
     pub scales: (u8, u8),
     /// Whether the peer takes selective acknowledgements.
@@ -142,10 +143,8 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     bind(&fd, &connection.local)?;
     set_number(&fd, RECEIVE_QUEUE, connection.receive_number)?;
     set_number(&fd, SEND_QUEUE, connection.send_number)?;
-    if connection.peer_mss >= MSS_MIN {
-        // Connecting would otherwise begin with the size of a peer that has named none.
-        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, connection.peer_mss.into())?;
-    }
+    // Connecting would otherwise begin with the size of a peer that has named none.
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, connection.mss.max(MSS_MIN).into())?;
     connect(&fd, &connection.remote)?;
     set_options(&fd, connection)?;
     set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
@@ -208,7 +207,7 @@ fn set_options(fd: &OwnedFd, connection: &Established<'_>) -> io::Result<()> {
     let (send, receive) = connection.scales;
     let option = |kind, value| RepairOption { kind, value };
     let mut options = vec![
-        option(OPTION_MSS, connection.peer_mss.into()),
+        option(OPTION_MSS, connection.mss.into()),
         // Without it the kernel would scale our window as it likes.
         option(OPTION_SCALE, u32::from(send) | u32::from(receive) << 16),
     ];

@@ -80,7 +80,7 @@ fn values(socket: TcpStream, stays: bool) -> Established<'static> {
     let taken = Established {
         local: unmapped(socket.local_addr().unwrap()),
         remote: unmapped(socket.peer_addr().unwrap()),
-        peer_mss: 32_000,
+        mss: 32_000,
         scales: (scales & 15, scales >> 4),
         sack: true,
         timestamp: Some(option(&socket, libc::TCP_TIMESTAMP)),
@@ -179,6 +179,22 @@ fn an_end_that_was_sent_or_not_is_heard_once_and_the_peer_may_go_on() {
             assert_eq!(&got, b"more");
             drop(client);
             assert_eq!(moved.read(&mut [0]).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn segments_are_as_short_as_the_path_needs_them() {
+    for_both(|address| {
+        for (mss, most) in [(1024, 1024), (64, 88)] {
+            let (_group, mut client, server) = connected(address);
+            let taken = take_out(server);
+            let moved = restore(&Established { mss, unsent: &[1; 10_000], ..taken }).unwrap();
+            client.read_exact(&mut [0; 10_000]).unwrap();
+            // Its options are not counted (do_tcp_getsockopt, net/ipv4/tcp.c).
+            let now = option::<c_int>(&moved, libc::TCP_MAXSEG);
+            assert!(now > most - 20 && now <= most, "{now} of {most}");
+            talk(&mut stream(moved), &mut client);
         }
     });
 }

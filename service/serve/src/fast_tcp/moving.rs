@@ -31,7 +31,7 @@ fn to_kernel(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     restore(&Established {
         local: with_scope(snapshot.tuple.local(), ifindex),
         remote: with_scope(snapshot.tuple.remote(), ifindex),
-        peer_mss: snapshot.peer_mss,
+        mss: snapshot.mss,
         scales: snapshot.scales.unwrap_or((0, 0)),
         sack: snapshot.sack,
         timestamp: snapshot.timestamp,

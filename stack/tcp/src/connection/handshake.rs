@@ -154,15 +154,18 @@ impl Connection {
 
     /// Computes the size of segments from what path, peer and program allow.
     pub(super) fn fit_segments(&mut self, _config: &Config) {
-        let path = self.mtu.saturating_sub(self.tuple.headers());
-        let mut mss = path.min(self.peer_mss);
-        if self.options.mss > 0 {
-            mss = mss.min(self.options.mss);
-        }
+        let mut mss = self.mss_allowed();
         if self.is(flag::TIMESTAMPS) {
             mss = mss.saturating_sub(TIMESTAMPS_LEN);
         }
         self.mss = mss.max(MSS_MIN - TIMESTAMPS_LEN);
+    }
+
+    /// Bytes of the largest segment behind a header without options that path, peer and program allow.
+    pub(super) fn mss_allowed(&self) -> u16 {
+        let path = self.mtu.saturating_sub(self.tuple.headers());
+        let mss = path.min(self.peer_mss);
+        if self.options.mss > 0 { mss.min(self.options.mss) } else { mss }
     }
 
     /// What this end takes in a segment, for its SYN: that of the interface, whatever the path towards the peer carries

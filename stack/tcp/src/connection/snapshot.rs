@@ -18,8 +18,9 @@ pub struct Snapshot<'a> {
     pub tuple: Tuple,
     /// What the program has set.
     pub options: Options,
-    /// Payload bytes of the largest segment that the peer takes.
-    pub peer_mss: u16,
+    /// Bytes of the largest segment behind a header without options that the peer takes and, as far as is known now, the
+    /// path carries.
+    pub mss: u16,
     /// By how many bits the windows that the peer offers, and those offered to it, are scaled; `None`: they are not.
     pub scales: Option<(u8, u8)>,
     /// Whether the peer takes selective acknowledgements.
@@ -86,7 +87,7 @@ impl Connection {
         Some(Snapshot {
             tuple: self.tuple,
             options: *self.options,
-            peer_mss: self.peer_mss,
+            mss: self.mss_allowed(),
             scales: self.is(flag::SCALED).then_some((self.snd_scale, self.rcv_scale)),
             sack: self.is(flag::SACK),
             timestamp: self.is(flag::TIMESTAMPS).then(|| self.stamp(now)),

@@ -36,7 +36,7 @@ fn a_snapshot_has_numbers_options_and_windows_of_both_ends() {
     let snapshot = snapshot(&rig);
     let (stamp, _) = said.stamps().expect("stamps");
     assert_eq!(snapshot.timestamp, Some(stamp));
-    assert_eq!((snapshot.tuple, snapshot.peer_mss, snapshot.sack), (rig.tuple, 1000, true));
+    assert_eq!((snapshot.tuple, snapshot.mss, snapshot.sack), (rig.tuple, 1000, true));
     let (send, receive) = snapshot.scales.expect("scaled");
     assert_eq!(send, 3);
     assert_eq!(u32::from(said.window) << receive, snapshot.windows.rcv_wnd);
@@ -58,9 +58,17 @@ fn a_snapshot_has_numbers_options_and_windows_of_both_ends() {
 fn a_snapshot_without_options_says_so() {
     let rig = Rig::new(separate(), &[]);
     let snapshot = snapshot(&rig);
-    assert_eq!((snapshot.peer_mss, snapshot.scales, snapshot.timestamp), (536, None, None));
+    assert_eq!((snapshot.mss, snapshot.scales, snapshot.timestamp), (536, None, None));
     assert!(!snapshot.sack);
     assert_eq!(snapshot.windows.snd_wnd, u32::from(WINDOW));
+}
+
+#[test]
+fn the_size_of_segments_is_what_the_path_carries_now() {
+    let mut rig = open();
+    let tuple = rig.tuple;
+    rig.tcp.path_carries(&tuple, 640);
+    assert_eq!(snapshot(&rig).mss, 600);
 }
 
 #[test]
