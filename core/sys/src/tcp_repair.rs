@@ -18,9 +18,10 @@ use rustix::net::{
 
 use crate::socket_filter;
 
-/// `TCP_REPAIR_OFF` and `TCP_REPAIR_ON` of linux/tcp.h. Off also sends a probe, so that the peer says at once what it has
-/// and gets to know our window.
+/// `TCP_REPAIR_OFF`, `TCP_REPAIR_OFF_NO_WP` and `TCP_REPAIR_ON` of linux/tcp.h. Off also sends a probe, unless silently, so
+/// that the peer says at once what it has and gets to know our window.
 const REPAIR_OFF: c_int = 0;
+const REPAIR_OFF_SILENTLY: c_int = -1;
 const REPAIR_ON: c_int = 1;
 
 /// `TCP_RECV_QUEUE` and `TCP_SEND_QUEUE` of linux/tcp.h.
@@ -113,17 +114,13 @@ struct RepairOption {
     value: u32,
 }
 
-/// `struct sock_fprog` with its only instruction: the socket drops everything.
-const DROP_ALL: libc::sock_filter =
-    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-
 /// Whether this process may make such sockets.
 ///
 /// # Errors
 /// What the kernel returns; `PermissionDenied` without CAP_NET_ADMIN in the network namespace's user namespace.
 pub fn probe() -> io::Result<()> {
     let fd = open(AddressFamily::INET)?;
-    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON)
+    set_repair(&fd, REPAIR_ON)
 }
 
 /// Makes a socket that goes on with a connection: not blocking, with all bytes that are to be sent in its send queue. A
@@ -132,13 +129,43 @@ pub fn probe() -> io::Result<()> {
 /// # Errors
 /// What the kernel returns; nothing was sent then. `PermissionDenied` as for [`probe`], `AddrInUse` or
 /// `AddrNotAvailable` if there is a connection between these ends, or no such address, `NetworkUnreachable` without a
-/// route.
+/// route, `OutOfMemory` if the kernel has none for the bytes.
 pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
+    let fd = connected(connection)?;
+    // Closed in repair mode it says nothing, and so it does until the peer's window is set.
+    set_repair(&fd, REPAIR_ON)?;
+    set(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &connection.windows)?;
+    if connection.fin == Fin::Sent {
+        // In repair mode it counts as sent. Otherwise an acknowledgement of it would be one of what was never sent, and
+        // all that comes along with it would be dropped (`tcp_ack`, net/ipv4/tcp_input.c).
+        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
+        shutdown(&fd, Shutdown::Write)?;
+    }
+    if connection.is_ended {
+        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_LINGER2, FIN_WAIT_S)?;
+    }
+    socket_filter::detach(&fd)?;
+    set_repair(&fd, REPAIR_OFF)?;
+    // Repair mode has taken it away. Listeners need it of all that is bound to their port, also of what is left of a
+    // connection without a user. Like the rest, it cannot fail.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if connection.fin == Fin::Unsent {
+        // It fails only if the peer has reset the connection meanwhile, which its user will see.
+        let _ = shutdown(&fd, Shutdown::Write);
+    }
+    // Both send what the window has room for.
+    sockopt::set_tcp_cork(&fd, false)?;
+    sockopt::set_tcp_nodelay(&fd, connection.no_delay)?;
+    Ok(fd)
+}
+
+/// A socket with all values but the windows, and with all bytes. What arrives is dropped, and comes again. The peer's
+/// window is closed, so nothing leaves.
+fn connected(connection: &Established<'_>) -> io::Result<OwnedFd> {
     let family = if connection.local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = open(family)?;
-    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON)?;
-    // What arrives while values are missing comes again.
-    attach_filter(&fd)?;
+    set_repair(&fd, REPAIR_ON)?;
+    socket_filter::drop_all(&fd)?;
     size_buffers(&fd, connection)?;
     bind(&fd, &connection.local)?;
     set_number(&fd, RECEIVE_QUEUE, connection.receive_number)?;
@@ -147,38 +174,27 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     set_int(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, connection.mss.max(MSS_MIN).into())?;
     connect(&fd, &connection.remote)?;
     set_options(&fd, connection)?;
-    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
-    queue(&fd, connection.unacknowledged)?;
-    if connection.fin == Fin::Sent {
-        // In repair mode it counts as sent. Otherwise an acknowledgement of it would be one of what was never sent, and
-        // all that comes along with it would be dropped (`tcp_ack`, net/ipv4/tcp_input.c).
-        shutdown(&fd, Shutdown::Write)?;
-    }
-    set(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &connection.windows)?;
     if let Some(stamp) = connection.timestamp {
         // The lowest bit would choose a clock of microseconds (Linux 6.7).
         let even = stamp.wrapping_add(1) & !1;
         set(&fd, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP, &even)?;
     }
-    sockopt::set_tcp_nodelay(&fd, connection.no_delay)?;
-    if connection.is_ended {
-        set_int(&fd, libc::IPPROTO_TCP, libc::TCP_LINGER2, FIN_WAIT_S)?;
-    }
-    socket_filter::detach(&fd)?;
-    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
-    // Repair mode has taken it away. Listeners need it of all that is bound to their port, also of what is left of a
-    // connection without a user.
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    if let Err(error) = queue(&fd, connection.unsent) {
-        // Closed in repair mode it says nothing: its FIN would pretend that all bytes were sent.
-        let _ = set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON);
-        return Err(error);
-    }
-    if connection.fin == Fin::Unsent {
-        // It fails only if the peer has reset the connection meanwhile, which its user will see.
-        let _ = shutdown(&fd, Shutdown::Write);
+    set_int(&fd, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
+    queue(&fd, connection.unacknowledged)?;
+    if !connection.unsent.is_empty() {
+        // In repair mode they would count as sent.
+        set_repair(&fd, REPAIR_OFF_SILENTLY)?;
+        if let Err(error) = queue(&fd, connection.unsent) {
+            // Otherwise closing it would send a FIN.
+            set_repair(&fd, REPAIR_ON)?;
+            return Err(error);
+        }
     }
     Ok(fd)
+}
+
+fn set_repair(fd: &OwnedFd, mode: c_int) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, mode)
 }
 
 fn open(family: AddressFamily) -> io::Result<OwnedFd> {
@@ -233,12 +249,6 @@ fn queue(fd: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn attach_filter(fd: &OwnedFd) -> io::Result<()> {
-    let mut instruction = DROP_ALL;
-    let program = libc::sock_fprog { len: 1, filter: &raw mut instruction };
-    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 fn set_int(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {

@@ -154,6 +154,22 @@ fn bytes_that_were_sent_and_those_that_were_not_are_delivered() {
 }
 
 #[test]
+fn bytes_for_a_small_window_find_room_in_the_send_queue() {
+    for_both(|address| {
+        let (_group, mut client, server) = connected(address);
+        let taken = take_out(server);
+        // The kernel bounds a piece of the queue by half of the largest window it knows, and each piece costs more memory
+        // than its bytes.
+        let windows = RepairWindow { snd_wnd: 600, max_window: 1072, ..taken.windows };
+        socket_filter::drop_all(&client).unwrap();
+        let moved = restore(&Established { mss: 536, windows, unsent: &[1; 400_000], ..taken }).unwrap();
+        socket_filter::detach(&client).unwrap();
+        client.read_exact(&mut vec![0; 400_000]).unwrap();
+        talk(&mut stream(moved), &mut client);
+    });
+}
+
+#[test]
 fn an_end_that_was_sent_or_not_is_heard_once_and_the_peer_may_go_on() {
     for_both(|address| {
         for was_sent in [false, true] {
