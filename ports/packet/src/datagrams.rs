@@ -160,8 +160,12 @@ impl Datagrams {
     }
 }
 
-/// How a frame of `frame_len` bytes that begins with `start` is cut into datagrams.
+/// How a frame of `frame_len` bytes that begins with `start` is cut into datagrams. Only a frame whose checksum was left to
+/// hardware is: the datagrams of another one would have to be verified each.
 fn cut(start: &[u8], frame_len: usize, meta: &Meta) -> Result<Segmentation, Reason> {
+    if meta.checksum != Checksum::Partial {
+        return Err(Reason::OffloadRefused);
+    }
     let found = Segmentation::of(start, frame_len, meta.gso.size).map_err(|_| Reason::OffloadRefused)?;
     // The programs claim no others.
     let is_plain = !found.headers().is_tcp
@@ -178,4 +182,25 @@ fn cut(start: &[u8], frame_len: usize, meta: &Meta) -> Result<Segmentation, Reas
 
 fn vector(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_frame::Gso;
+
+    use super::*;
+
+    /// Such as a guest may send.
+    #[test]
+    fn datagrams_whose_checksums_nobody_has_left_to_hardware_are_refused() {
+        let mut frame = [0; 14 + 20 + 8 + 30];
+        (frame[12], frame[14], frame[17], frame[23]) = (8, 0x45, 20 + 8 + 30, 17);
+        frame[39] = 8 + 30;
+        let gso = Gso { size: 10, ..Gso::default() };
+        let cut = |checksum| cut(&frame, frame.len(), &Meta { checksum, gso, ..Meta::default() });
+        assert_eq!(cut(Checksum::Partial).map(|cut| cut.count()), Ok(3));
+        for checksum in [Checksum::Unverified, Checksum::Verified] {
+            assert_eq!(cut(checksum).map(|cut| cut.count()), Err(Reason::OffloadRefused));
+        }
+    }
 }
