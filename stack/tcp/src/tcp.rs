@@ -22,6 +22,9 @@ use crate::seq::Seq;
 use crate::state::{Events, State};
 use crate::stream::Stream;
 
+/// Every link of IPv6 carries packets of so many bytes (RFC 8200 section 5).
+const IPV6_MTU_MIN: u16 = 1280;
+
 /// A connection's name: not used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
@@ -1140,22 +1143,24 @@ impl Tcp {
     }
 
     /// Takes an ICMP error that quotes a segment of `tuple` with sequence number `seq`. It counts only if that is in
-    /// flight (RFC 5927 section 4.1).
+    /// flight (RFC 5927 section 4.1), and if it does not say less than every link of IPv6 carries.
     pub fn icmp(&mut self, now: Instant, tuple: &Tuple, seq: u32, error: IcmpError) {
         let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else {
             self.shared.counters.icmp_refused += 1;
             return;
         };
         let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
-        if !connection.is_in_flight(seq) {
+        // RFC 8201 section 4: a message with less than every link of IPv6 carries is discarded.
+        let is_too_small = !tuple.is_ipv4() && matches!(error, IcmpError::TooBig(mtu) if mtu < IPV6_MTU_MIN);
+        if is_too_small || !connection.is_in_flight(seq) {
             self.shared.counters.icmp_refused += 1;
             return;
         }
         self.shared.counters.icmp_in += 1;
         match error {
             IcmpError::TooBig(mtu) => {
-                // RFC 1191 section 3, RFC 8201 section 4: no less than every host takes.
-                let least = if tuple.is_ipv4() { 552 } else { 1280 };
+                // RFC 1191 section 3: no less than every host takes.
+                let least = if tuple.is_ipv4() { 552 } else { IPV6_MTU_MIN };
                 connection.path_carries(mtu.max(least), &self.shared);
             }
             IcmpError::Hard => connection.unreachable(true, &mut self.shared),

@@ -389,6 +389,19 @@ fn what_a_syn_offers_does_not_follow_from_the_path() {
 }
 
 #[test]
+fn a_router_that_says_less_than_every_link_of_ipv6_carries_is_not_believed() {
+    let mut rig = Rig::listening(separate());
+    let [local, remote] = ["[2001:db8::1]:80", "[2001:db8::2]:4000"].map(|end| end.parse().expect("an end"));
+    rig.id = rig.tcp.connect(rig.now, local, remote, Options::default()).ok();
+    (rig.tuple, rig.iss) = (Tuple::new(local, remote), rig.output()[0].seq);
+    for (mtu, [counted, refused]) in [(1279, [0, 1]), (0, [0, 2]), (1280, [1, 2])] {
+        rig.icmp(0, IcmpError::TooBig(mtu));
+        let counters = rig.counters();
+        assert_eq!([counters.icmp_in, counters.icmp_refused], [counted, refused], "{mtu}");
+    }
+}
+
+#[test]
 fn by_rfc_793_a_reset_within_the_window_refuses_a_handshake() {
     let config = Config { challenge_resets: false, ..Config::default() };
     for (seq, refused) in [(1, true), (65_535, true), (65_537, false), (0, false)] {
