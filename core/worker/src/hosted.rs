@@ -22,6 +22,11 @@ pub trait EngineCommand: Sized {
 
     /// A command that makes as many others as possible obsolete, and makes the engine ask again for what it needs.
     fn ask_again() -> Option<Self>;
+
+    /// Whether this command may be dropped if the worker's mailbox is full: it is only a hint, which comes again.
+    fn is_hint(&self) -> bool {
+        false
+    }
 }
 
 /// An engine that takes no commands.

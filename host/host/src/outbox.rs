@@ -1,8 +1,8 @@
 //! The commands from control to one worker: a bounded mailbox, and a queue of commands for which it has no
 //! room.
 //!
-//! No command is lost. While the mailbox is full, commands wait in their order, and a command that supersedes
-//! an earlier one replaces it. So the queue is bounded by the state that it describes, even if a worker never
+//! No command is lost but hints. While the mailbox is full, hints are dropped, the other commands wait in their
+//! order, and a command that supersedes an earlier one replaces it. So the queue is bounded by the state that it describes, even if a worker never
 //! reads. While something waits, [`Outbox::flush`] is called every [`RETRY_INTERVAL`].
 
 use std::collections::VecDeque;
@@ -34,7 +34,8 @@ impl<C: EngineCommand + Send> Outbox<C> {
         Self { mailbox, waiting: VecDeque::new(), delayed: Counter::new() }
     }
 
-    /// Sends a command, now or as soon as the mailbox has room.
+    /// Sends a command, now or as soon as the mailbox has room. A hint is dropped if there is none now: strangers cause
+    /// hints, so they may neither fill the queue nor delay what waits.
     pub(crate) fn tell(&mut self, command: Command<C>) {
         if !self.flush() {
             return self.wait(command);
@@ -56,6 +57,9 @@ impl<C: EngineCommand + Send> Outbox<C> {
     }
 
     fn wait(&mut self, command: Command<C>) {
+        if matches!(&command, Command::Engine(command) if command.is_hint()) {
+            return;
+        }
         self.delayed.add(1);
         if let Command::Untap(id) = command
             && let Some(at) =

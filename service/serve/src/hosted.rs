@@ -24,6 +24,11 @@ impl EngineCommand for ServeCommand {
     fn ask_again() -> Option<Self> {
         Some(Self::Egress(Update::Clear))
     }
+
+    /// A segment that is still too long causes another message.
+    fn is_hint(&self) -> bool {
+        matches!(self, Self::TooBig(_))
+    }
 }
 
 impl EngineCommand for DemuxCommand {
@@ -33,5 +38,9 @@ impl EngineCommand for DemuxCommand {
 
     fn ask_again() -> Option<Self> {
         ServeCommand::ask_again().map(Self::Each)
+    }
+
+    fn is_hint(&self) -> bool {
+        matches!(self, Self::Each(command) | Self::One(_, command) if command.is_hint())
     }
 }

@@ -10,6 +10,7 @@ enum Told {
     Addresses(u32),
     Clear,
     Begin,
+    Hint,
 }
 
 impl EngineCommand for Told {
@@ -23,6 +24,10 @@ impl EngineCommand for Told {
 
     fn ask_again() -> Option<Self> {
         Some(Self::Clear)
+    }
+
+    fn is_hint(&self) -> bool {
+        matches!(self, Self::Hint)
     }
 }
 
@@ -47,6 +52,7 @@ fn describe(command: &Command<Told>) -> String {
         Command::Engine(Told::Clear) => "clear".to_owned(),
         Command::Engine(Told::Peer(number)) => format!("peer {number}"),
         Command::Engine(Told::Begin) => "begin".to_owned(),
+        Command::Engine(Told::Hint) => "hint".to_owned(),
         _ => "another".to_owned(),
     }
 }
@@ -112,4 +118,16 @@ fn what_waits_for_a_worker_that_never_reads_is_bounded() {
     assert!(arrived[4..cleared].is_empty(), "nothing void is said");
     assert_eq!(arrived.iter().filter(|it| it.starts_with("addresses")).count(), 3);
     assert_eq!(&arrived[arrived.len() - 2..], ["peer 19999", "addresses 19999"]);
+}
+
+#[test]
+fn hints_are_dropped_while_the_mailbox_is_full_and_displace_nothing() {
+    let (mut outbox, mut receiver) = outbox();
+    outbox.tell(Command::Engine(Told::Hint));
+    (0..4).for_each(|number| outbox.tell(learn(number)));
+    for _ in 0..2 * WAITING_MAX {
+        outbox.tell(Command::Engine(Told::Hint));
+    }
+    assert_eq!((outbox.waiting.len(), outbox.delayed.get()), (1, 1));
+    assert_eq!(read(&mut outbox, &mut receiver), ["hint", "peer 0", "peer 1", "peer 2", "peer 3"]);
 }
