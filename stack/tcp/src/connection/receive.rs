@@ -160,6 +160,9 @@ impl Connection {
             self.establish(now, &shared.config);
             shared.counters.active_opens += 1;
             self.snd_wl1 = segment.seq;
+            if !self.reassembly.is_empty() {
+                self.take_early(now, shared);
+            }
             if segment.has(Flags::SYN) {
                 // Its window has no scale (RFC 7323 section 2.2), and data on it comes again.
                 self.snd_wnd = u32::from(segment.window);
@@ -168,9 +171,6 @@ impl Connection {
             }
             self.snd_wnd = u32::from(segment.window) << self.snd_scale;
             self.max_window = self.max_window.max(self.snd_wnd);
-            if !self.reassembly.is_empty() {
-                self.take_early(now, shared);
-            }
         }
         if !self.acknowledge(now, segment, shared) {
             return (Fresh::default(), Reply::None);

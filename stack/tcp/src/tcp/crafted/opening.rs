@@ -332,6 +332,16 @@ fn a_listener_forgets_a_handshake_by_an_exact_reset_only() {
 }
 
 #[test]
+fn data_on_a_crossing_syn_is_there_also_if_a_syn_ends_the_handshake() {
+    let (mut rig, _) = Rig::connecting(separate(), Options::default());
+    rig.say_with(0, 0, Flags::SYN, WINDOW, &SACK, &[7; 10]);
+    let said = rig.say_with(0, 1, Flags::SYN | Flags::ACK, WINDOW, &SACK, &[]);
+    rig.tcp.check();
+    assert!(said.iter().any(|said| said.is_ack(11)), "{said:?}");
+    assert_eq!(rig.stream().received(), [7; 10]);
+}
+
+#[test]
 fn data_on_a_crossing_syn_is_there_once_the_handshake_has_ended() {
     for (config, seq) in [(Config::default(), 1), (Config::default(), 4), (separate(), 1)] {
         let (mut rig, _) = Rig::connecting(config, Options::default());
