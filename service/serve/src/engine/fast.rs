@@ -311,6 +311,7 @@ impl<S: Service> ServeEngine<S> {
                 Change::Moved
             }
             Ok(Some(_)) | Err(_) => {
+                listener.reset(now, connection);
                 counted.fast_not_moved.add(1);
                 Change::Lost
             }
@@ -318,7 +319,9 @@ impl<S: Service> ServeEngine<S> {
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
         fast.server.change_streams(change, &mut call);
-        counted.fast_moved.add(fast.server.listener().leave_orphans(now, ifindex));
+        let (left, lost) = fast.server.listener().leave_orphans(now, ifindex);
+        counted.fast_moved.add(left);
+        counted.fast_not_moved.add(lost);
     }
 
     /// Serves a connection that has moved to a socket. Returns whether bytes moved.

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_tcp::{
     Config, ConnectionId, Events, Later, ListenerId, Options, Segment, Sink, Stream, Tcp, Tuple, Unknown,
@@ -188,20 +190,33 @@ impl EngineListener {
         })
     }
 
-    /// Lets the kernel deliver what connections have to send that the server is done with. Returns how many it has.
-    pub(crate) fn leave_orphans(&mut self, now: Instant, ifindex: u32) -> u64 {
+    /// Has a connection end by a reset, whatever it has to send: the server closes it next.
+    pub(crate) fn reset(&mut self, now: Instant, connection: &EngineConnection) {
+        match &connection.0 {
+            Carrier::Engine(id) => self.tcp.abort(now, *id),
+            // The kernel takes this from each socket.
+            Carrier::Kernel(socket) => _ = sockopt::set_socket_linger(&**socket, Some(Duration::ZERO)),
+        }
+    }
+
+    /// Lets the kernel deliver what connections have to send that the server is done with, and resets those that no socket
+    /// can go on with. Returns how many it has, and how many it has not.
+    pub(crate) fn leave_orphans(&mut self, now: Instant, ifindex: u32) -> (u64, u64) {
         let orphans: Vec<_> =
             self.tcp.connections().filter_map(|(id, is_orphan)| is_orphan.then_some(id)).collect();
-        let mut left = 0;
+        let (mut left, mut lost) = (0, 0);
         for id in orphans {
             let Some(snapshot) = self.tcp.snapshot(now, id) else { continue };
             // Closed, it goes on without a user.
             if to_socket(&snapshot, ifindex).is_ok() {
                 self.forget(id);
                 left += 1;
+            } else {
+                self.tcp.abort(now, id);
+                lost += 1;
             }
         }
-        left
+        (left, lost)
     }
 
     fn forget(&mut self, id: ConnectionId) {

@@ -12,7 +12,7 @@ pub enum Change {
     None,
     /// It has another transport, which announces its edges.
     Moved,
-    /// It cannot go on: it is closed as if it were broken off.
+    /// It cannot go on, and its peer was told: it is closed as if it were broken off.
     Lost,
 }
 
