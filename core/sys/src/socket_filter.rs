@@ -13,16 +13,27 @@ pub fn attach(socket: impl AsFd, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
-/// `BPF_RET | BPF_K` with 0: the socket drops everything.
-const DROP_ALL: libc::sock_filter =
-    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-
 /// Has the socket drop all that it receives from now on.
 ///
 /// # Errors
 /// What the kernel returns.
 pub fn drop_all(socket: impl AsFd) -> io::Result<()> {
-    let mut instruction = DROP_ALL;
+    keep(socket, 0)
+}
+
+/// Has a TCP socket take what it receives from now on without the payload: acknowledgements and windows alone. A segment
+/// keeps its header at least (`tcp_filter`, net/ipv4/tcp_ipv4.c).
+///
+/// # Errors
+/// What the kernel returns.
+pub fn drop_payload(socket: impl AsFd) -> io::Result<()> {
+    keep(socket, 1)
+}
+
+/// Has the socket keep that many bytes of each packet, and drop it for 0.
+fn keep(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let mut instruction =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: bytes };
     set(socket, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &raw mut instruction })
 }
 
@@ -39,7 +50,7 @@ pub fn detach(socket: impl AsFd) -> io::Result<()> {
 
 fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: the descriptor is open for the call, and the option's value has the length given. The only pointer in one is
-    // to the instruction of `drop_all`, which outlives the call.
+    // to the instruction of `keep`, which outlives the call.
     let done = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

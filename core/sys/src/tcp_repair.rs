@@ -73,6 +73,9 @@ pub struct Established<'a> {
     /// Whether it is behind the peer's FIN. The kernel does not know: it waits for bytes that never come, and the caller
     /// must not.
     pub is_ended: bool,
+    /// Whether the socket is closed at once, to deliver these bytes: what the peer goes on sending is not taken, as it
+    /// would answer that by a reset, and forget what is to be sent.
+    pub is_orphan: bool,
     /// The windows.
     pub windows: RepairWindow,
     /// Whether small segments are sent at once (TCP_NODELAY).
@@ -144,8 +147,13 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     if connection.is_ended {
         set_int(&fd, libc::IPPROTO_TCP, libc::TCP_LINGER2, FIN_WAIT_S)?;
     }
-    socket_filter::detach(&fd)?;
-    set_repair(&fd, REPAIR_OFF)?;
+    if connection.is_orphan {
+        socket_filter::drop_payload(&fd)?;
+        set_repair(&fd, REPAIR_OFF_SILENTLY)?;
+    } else {
+        socket_filter::detach(&fd)?;
+        set_repair(&fd, REPAIR_OFF)?;
+    }
     // Repair mode has taken it away. Listeners need it of all that is bound to their port, also of what is left of a
     // connection without a user. Like the rest, it cannot fail.
     sockopt::set_socket_reuseaddr(&fd, true)?;

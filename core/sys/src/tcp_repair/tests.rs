@@ -17,6 +17,13 @@ const BOTH: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr:
 
 /// Runs a test in a namespace of its own, for both families. No reset leaves in it.
 fn for_both(test: impl Fn(IpAddr) + Sync) {
+    for_both_with_resets(|address| {
+        test(address);
+        assert_eq!(resets(), 0, "resets were sent to {address}");
+    });
+}
+
+fn for_both_with_resets(test: impl Fn(IpAddr) + Sync) {
     if !root_or_skip() {
         return;
     }
@@ -25,7 +32,6 @@ fn for_both(test: impl Fn(IpAddr) + Sync) {
         let work = || {
             ip_here("link set lo up");
             test(address);
-            assert_eq!(resets(), 0, "resets were sent to {address}");
         };
         namespace.run(work).unwrap();
     }
@@ -90,6 +96,7 @@ fn values(socket: TcpStream, stays: bool) -> Established<'static> {
         fin: Fin::None,
         receive_number: number(&socket, RECEIVE_QUEUE),
         is_ended: false,
+        is_orphan: false,
         windows: RepairWindow { snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup },
         no_delay: true,
     };
@@ -244,6 +251,25 @@ fn a_peer_that_has_sent_its_end_gets_the_rest() {
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"the rest");
+    });
+}
+
+#[test]
+fn a_peer_that_goes_on_sending_gets_all_of_what_was_closed() {
+    // Once it has all, what it sends again is for nobody.
+    for_both_with_resets(|address| {
+        let (_group, mut client, server) = connected(address);
+        let taken = take_out(server);
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
+        let (unacknowledged, unsent) = bytes.split_at(40_000);
+        let closed = Established { unacknowledged, unsent, is_orphan: true, ..taken };
+        let moved = restore(&closed).unwrap();
+        client.write_all(&[1; 20_000]).unwrap();
+        drop(moved);
+        client.write_all(&[1; 20_000]).unwrap();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert!(got == bytes, "{} bytes", got.len());
     });
 }
 

@@ -19,7 +19,7 @@ use twinpath_worker::Io;
 use super::{ServeEngine, ServeEvent, ifindex_of};
 use crate::fast_tcp::{
     Beside, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Hops, Out, TcpClaims,
-    is_to_come,
+    User, is_to_come,
 };
 use crate::kernel_tcp::TcpServer;
 use crate::streams::{Change, Ready};
@@ -275,7 +275,7 @@ impl<S: Service> ServeEngine<S> {
 
     /// Closes all remaining connections; the kernel delivers what they have sent, if it can go on with them.
     pub(super) fn cut_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        self.move_fast(now, io);
+        self.move_fast(now, User::None, io);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
@@ -290,20 +290,20 @@ impl<S: Service> ServeEngine<S> {
     pub(super) fn leave_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
         // Those that wait to be accepted go on, too.
         self.serve_fast(now, NO_PORT, io);
-        self.move_fast(now, io);
+        self.move_fast(now, User::Server, io);
         let Some(fast) = self.fast.as_deref_mut() else { return };
         fast.abort_all(now);
         self.serve_fast(now, NO_PORT, io);
     }
 
-    fn move_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+    fn move_fast(&mut self, now: Instant, user: User, io: &mut Io<'_, ServeEvent>) {
         let ifindex = ifindex_of(self.some_port(), io);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         let counted = &counters.fast_tcp;
         let (fds, output_max) = (&io.fds, fast.output_max);
         let change = |listener: &mut EngineListener, connection: &mut EngineConnection, number| match listener
-            .move_to_kernel(now, connection, (output_max, ifindex))
+            .move_to_kernel(now, connection, user, (output_max, ifindex))
         {
             Ok(None) => Change::None,
             Ok(Some(socket)) if fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok() => {

@@ -14,7 +14,7 @@ use twinpath_tcp::{
 };
 use twinpath_time::Instant;
 
-use super::moving::to_socket;
+use super::moving::{User, to_socket};
 use crate::kernel_tcp::{Buffers, KernelStream, Socket};
 use crate::streams::{Listener, Ready};
 
@@ -166,7 +166,7 @@ impl EngineListener {
     }
 
     /// Lets a socket of the kernel go on with a connection, unless one does. Returns the socket, to be watched under the
-    /// connection's number. `output_max`: bytes that it sends in one call; `ifindex`: the link of addresses that need
+    /// connection's number, unless it is closed now. `output_max`: bytes that it sends in one call; `ifindex`: the link of addresses that need
     /// one.
     ///
     /// # Errors
@@ -175,11 +175,12 @@ impl EngineListener {
         &mut self,
         now: Instant,
         connection: &'a mut EngineConnection,
+        user: User,
         (output_max, ifindex): (usize, u32),
     ) -> io::Result<Option<&'a Socket>> {
         let Carrier::Engine(id) = connection.0 else { return Ok(None) };
         let snapshot = self.tcp.snapshot(now, id).ok_or(io::ErrorKind::NotConnected)?;
-        let socket = to_socket(&snapshot, ifindex)?;
+        let socket = to_socket(&snapshot, user, ifindex)?;
         self.forget(id);
         self.moved += 1;
         self.buffers.get_or_insert_with(|| Buffers::new(output_max));
@@ -208,7 +209,7 @@ impl EngineListener {
         for id in orphans {
             let Some(snapshot) = self.tcp.snapshot(now, id) else { continue };
             // Closed, it goes on without a user.
-            if to_socket(&snapshot, ifindex).is_ok() {
+            if to_socket(&snapshot, User::None, ifindex).is_ok() {
                 self.forget(id);
                 left += 1;
             } else {

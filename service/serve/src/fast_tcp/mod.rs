@@ -29,7 +29,7 @@ use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
-pub(crate) use moving::with_scope;
+pub(crate) use moving::{User, with_scope};
 pub(crate) use out::{Beside, Hops, Out, is_to_come};
 pub(crate) use syns::WaitingSyns;
 

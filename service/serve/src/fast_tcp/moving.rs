@@ -9,12 +9,21 @@ use twinpath_tcp::Snapshot;
 
 use crate::kernel_tcp::{Former, Socket};
 
+/// Who has the socket of a connection that moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The server.
+    Server,
+    /// Nobody: the kernel delivers what is to be sent.
+    None,
+}
+
 /// A socket of the kernel that goes on with a connection. `ifindex`: the link of addresses that need one.
 ///
 /// # Errors
 /// What the kernel returns; nothing was sent then.
-pub(super) fn to_socket(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<Socket> {
-    let fd = to_kernel(snapshot, ifindex)?;
+pub(super) fn to_socket(snapshot: &Snapshot<'_>, user: User, ifindex: u32) -> io::Result<Socket> {
+    let fd = to_kernel(snapshot, user, ifindex)?;
     let (unread, arrived) = snapshot.received.split_at(snapshot.lent);
     let former = Former {
         unread: unread.to_vec(),
@@ -26,7 +35,7 @@ pub(super) fn to_socket(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<Soc
     Ok(Socket::going_on(fd, former))
 }
 
-fn to_kernel(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+fn to_kernel(snapshot: &Snapshot<'_>, user: User, ifindex: u32) -> io::Result<OwnedFd> {
     let windows = &snapshot.windows;
     restore(&Established {
         local: with_scope(snapshot.tuple.local(), ifindex),
@@ -45,6 +54,7 @@ fn to_kernel(snapshot: &Snapshot<'_>, ifindex: u32) -> io::Result<OwnedFd> {
         },
         receive_number: snapshot.receive_number.0,
         is_ended: snapshot.is_ended,
+        is_orphan: user == User::None,
         windows: RepairWindow {
             snd_wl1: windows.snd_wl1.0,
             snd_wnd: windows.snd_wnd,
