@@ -417,6 +417,9 @@ impl<S: Service> ServeEngine<S> {
     fn learn_capabilities(&mut self, port: PortId, io: &Io<'_, ServeEvent>) {
         self.ports.retain(|(known, _)| *known != port);
         self.ports.extend(io.port(port).map(|attached| (port, *attached.capabilities())));
+        if let (Some(fast), Some(attached)) = (&mut self.fast, io.port(port)) {
+            fast.ifindex = attached.ifindex();
+        }
         self.learn_mtu();
     }
 

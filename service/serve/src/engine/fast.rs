@@ -16,7 +16,7 @@ use twinpath_udp::udp;
 use twinpath_wire::{ChecksumTrust, EtherType, Protocol, TooBig, eth, tcp_frame};
 use twinpath_worker::Io;
 
-use super::{ServeEngine, ServeEvent, ifindex_of};
+use super::{ServeEngine, ServeEvent};
 use crate::fast_tcp::{
     Beside, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Hops, Out, TcpClaims,
     User, is_to_come,
@@ -297,9 +297,9 @@ impl<S: Service> ServeEngine<S> {
     }
 
     fn move_fast(&mut self, now: Instant, user: User, io: &mut Io<'_, ServeEvent>) {
-        let ifindex = ifindex_of(self.some_port(), io);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
+        let ifindex = fast.ifindex;
         let counted = &counters.fast_tcp;
         let (fds, output_max) = (&io.fds, fast.output_max);
         let change = |listener: &mut EngineListener, connection: &mut EngineConnection, number| match listener

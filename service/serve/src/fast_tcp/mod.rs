@@ -76,6 +76,9 @@ pub(crate) struct FastTcp<C> {
     questions: u32,
     /// Bytes that a connection sends in one call once it has moved to a socket.
     pub(crate) output_max: usize,
+    /// The interface of the last port that was attached: the link of addresses that need one, also if connections move
+    /// once their ports are gone. 0 before.
+    pub(crate) ifindex: u32,
     /// The bytes of a packet that came in several frames.
     pub(crate) whole: Vec<u8>,
     /// Events or segments are left for the next turn.
@@ -107,6 +110,7 @@ impl<C: Send> FastTcp<C> {
             declined: Declined::default(),
             questions: 0,
             output_max,
+            ifindex: 0,
             whole: Vec::new(),
             is_unfinished: false,
             is_cut: false,
