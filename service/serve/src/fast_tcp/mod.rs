@@ -154,11 +154,13 @@ impl<C: Send> FastTcp<C> {
         self.beside.former.update(update);
     }
 
-    /// How many more SYNs the programs may take, if `others` connections of the same worker count, too. None that would
+    /// How many more SYNs the programs may take, if `others` connections of the same worker count, too, and those that have
+    /// moved to sockets. None that would
     /// have to be declined at once, as its peer would lose a second: those of new peers need a question to control.
     pub(crate) fn room(&self, others: u32) -> u32 {
-        let most = self.server.most().saturating_sub(others);
-        let room = self.server.listener_ref().room(most).min(self.waiting.room());
+        let listener = self.server.listener_ref();
+        let most = self.server.most().saturating_sub(others).saturating_sub(listener.moved());
+        let room = listener.room(most).min(self.waiting.room());
         room.min(self.declined.room()).min(self.questions)
     }
 
