@@ -102,6 +102,10 @@ impl Socket {
             self.unread.extend(former.arrived.drain(..len));
             return Some(Received::Bytes { len, more: true });
         }
+        if !former.arrived.is_empty() {
+            // There is no room for more.
+            return Some(Received::Nothing);
+        }
         if former.is_ended {
             return Some(Received::End);
         }

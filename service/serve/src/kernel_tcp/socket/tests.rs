@@ -124,6 +124,7 @@ fn a_socket_that_goes_on_lends_first_what_had_arrived_before() {
     assert_eq!(stream.received(), b"ab");
     assert_eq!(stream.receive(4), Ok(Received::Bytes { len: 2, more: true }));
     assert_eq!(stream.received(), b"abcd");
+    assert_eq!(stream.receive(4), Ok(Received::Nothing), "there is no room");
     stream.consume(3);
     assert_eq!(stream.receive(CHUNK), Ok(Received::Bytes { len: 3, more: true }));
     assert_eq!(stream.received(), b"defg");
