@@ -257,6 +257,8 @@ pub struct Demux {
     declined: Declined,
     /// When a worker that does not sleep looks next for SYNs.
     syns_due: Instant,
+    /// Whether the last run took SYNs.
+    took_syns: bool,
 }
 
 impl Demux {
@@ -273,6 +275,7 @@ impl Demux {
             claims: None,
             declined: Declined::default(),
             syns_due: Instant::ZERO,
+            took_syns: false,
         }
     }
 
@@ -538,11 +541,12 @@ impl Engine for Demux {
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
-        let mut busy = false;
+        self.took_syns = false;
         if self.claims.is_some() && now >= self.syns_due {
-            busy = self.take_syns(now, io);
+            self.took_syns = self.take_syns(now, io);
             self.syns_due = now + SYNS_INTERVAL;
         }
+        let mut busy = self.took_syns;
         self.each(io, |engine, io| busy |= engine.run(now, io));
         if self.claims.is_some() {
             self.settle_claims(now);
@@ -563,7 +567,7 @@ impl Engine for Demux {
     }
 
     fn found(&self) -> bool {
-        self.engines().any(|engine| engine.found())
+        self.took_syns || self.engines().any(|engine| engine.found())
     }
 
     fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {

@@ -26,7 +26,7 @@ use twinpath_wire::tcp::Flags;
 use twinpath_wire::tcp_frame::{self, TcpFrameRepr};
 use twinpath_wire::{ChecksumTrust, Mac, Protocol, TooBig, eth};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
-use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{Command, Engine as _, Event, Worker, WorkerConfig, WorkerCounters};
 
 use crate::wire::WAY_BACK;
 
@@ -818,4 +818,15 @@ fn a_syn_that_nothing_can_be_made_of_is_the_kernels() {
     assert_eq!(rig.declined(), [true]);
     rig.turns(10_100);
     assert_eq!(rig.declined(), [true; 0]);
+}
+
+#[test]
+fn a_syn_that_a_turn_finds_is_an_arrival() {
+    for (turns, found) in [(1, true), (2, false)] {
+        let mut rig = Rig::new();
+        rig.learn(Ok(WAY_BACK));
+        rig.connect(4000);
+        rig.turns(turns);
+        assert_eq!(rig.worker.into_remains().engine.found(), found, "{turns}");
+    }
 }
