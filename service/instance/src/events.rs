@@ -22,9 +22,11 @@ impl Instance {
                     worker.tell_services(ServeCommand::Egress(update));
                 }
             }
-            Event::TooBig(too_big) if self.connections.flows().is_some() => {
-                // Control does not know which worker has the connection.
-                for worker in &mut self.workers {
+            Event::TooBig(too_big) => {
+                // Anybody can send such messages, and most are about other connections of this host: no worker wakes.
+                let flows = self.connections.flows();
+                let worker = flows.and_then(|flows| flows.worker_of(too_big.local, too_big.remote));
+                if let Some(worker) = worker.and_then(|worker| self.workers.get_mut(worker as usize)) {
                     worker.tell_services(ServeCommand::TooBig(too_big));
                 }
             }

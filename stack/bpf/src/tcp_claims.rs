@@ -150,7 +150,7 @@ fn frame_of(record: &[u8]) -> Option<&[u8]> {
 
 /// The key in the map of tuples. Two IPv4 addresses that are mapped into IPv6, as a socket for both has them, are IPv4 ones.
 /// If one of them is of IPv6, so are both.
-fn key_of(local: SocketAddr, remote: SocketAddr) -> FlowKeyBytes {
+pub(crate) fn key_of(local: SocketAddr, remote: SocketAddr) -> FlowKeyBytes {
     let ends = [remote, local].map(|end| end.ip().to_canonical());
     let of_ipv6 = |address: IpAddr| match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),

@@ -2,6 +2,7 @@
 //! (bpf/connections.h, bpf/opens.h, bpf/listener.c). They are made once for an instance, and read by the programs of
 //! each attachment, so that connections outlive an attachment.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use twinpath_sys::descriptors::close_first;
 use twinpath_sys::socket_filter;
 
 use crate::SteerError;
-use crate::layouts::{FlowKeyBytes, SYN_QUEUES, TcpFlow, tcp_room};
+use crate::layouts::{FlowKeyBytes, SYN_QUEUES, TCP_DECLINED, TcpFlow, tcp_room};
 use crate::made::{array, hash, ring};
 use crate::mapped::Mapped;
 use crate::maps::{failed, typed, wrote};
 use crate::program::{loaded, program};
-use crate::tcp_claims::TcpClaims;
+use crate::tcp_claims::{TcpClaims, key_of};
 
 static LISTENER: &[u8] = include_bytes_aligned!("../object/listener.o");
 
@@ -43,6 +44,8 @@ type Outer = ArrayOfMaps<MapData, MapData>;
 /// of these connections with a reset. So no other process may get a descriptor of it.
 pub struct TcpFlows {
     flows: MapData,
+    /// The same, to look tuples up.
+    tuples: HashMap<MapData, FlowKeyBytes, TcpFlow>,
     rings: Vec<MapData>,
     rooms: Arc<Mapped>,
     /// The programs of the listeners.
@@ -92,7 +95,7 @@ impl TcpFlows {
         let mut read: Outer = typed(&mut object, "tcp_flows")?;
         read.set(0, &flows, 0).map_err(wrote("tcp_flows"))?;
         let guards = load_filter(&mut object)?;
-        Ok(Self { flows, rings, rooms, object, _read: read, _guards: guards })
+        Ok(Self { tuples: tuples(&flows)?, flows, rings, rooms, object, _read: read, _guards: guards })
     }
 
     /// The end of a worker, of which only one may exist at a time. The worker's number is that of its queue.
@@ -105,9 +108,15 @@ impl TcpFlows {
         let opening =
             |map| move |error: MapError| SteerError::Map { map, action: "opening", error: Box::new(error) };
         let ring = RingBuf::try_from(Map::RingBuf(again("tcp_syns", ring)?)).map_err(opening("tcp_syns"))?;
-        let flows = HashMap::try_from(Map::HashMap(again("tcp_flows", &self.flows)?));
-        let flows = flows.map_err(opening("tcp_flows"))?;
+        let flows = tuples(&self.flows)?;
         Ok(TcpClaims::new(worker as u16, flows, ring, Arc::clone(&self.rooms)))
+    }
+
+    /// The worker that has the connection between these ends, or its SYN; `None` if none has. A system call.
+    #[must_use]
+    pub fn worker_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let flow = self.tuples.get(&key_of(local, remote), 0).ok()?;
+        (flow.flags & TCP_DECLINED == 0).then_some(flow.queue.into())
     }
 
     /// Makes a listener of the kernel drop the segments of workers' connections, before the first one exists. Sockets
@@ -139,6 +148,12 @@ impl TcpFlows {
 pub(crate) struct GivenFlows {
     _maps: [Outer; 3],
     _flows: Arc<TcpFlows>,
+}
+
+/// A handle of the map of tuples.
+fn tuples(flows: &MapData) -> Result<HashMap<MapData, FlowKeyBytes, TcpFlow>, SteerError> {
+    let opened = HashMap::try_from(Map::HashMap(again("tcp_flows", flows)?));
+    opened.map_err(|error| SteerError::Map { map: "tcp_flows", action: "opening", error: Box::new(error) })
 }
 
 /// Another handle of a map.

@@ -646,6 +646,21 @@ fn the_programs_load_with_all_that_they_can_do() {
     assert!(matches!(flows.claims(1), Err(SteerError::Queue { queue: 1, max: 1 })));
 }
 
+#[test]
+fn control_finds_the_worker_that_has_a_connection() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let flows = TcpFlows::load(2).unwrap();
+    let claims = flows.claims(1).unwrap();
+    let (near, far) = PLAIN.ends();
+    assert_eq!(flows.worker_of(near, far), None);
+    claims.insert(near, far).unwrap();
+    assert_eq!((flows.worker_of(near, far), flows.worker_of(far, near)), (Some(1), None));
+    claims.decline(near, far).unwrap();
+    assert_eq!(flows.worker_of(near, far), None, "it is the kernel's");
+}
+
 /// Before Linux 6.8 a socket's filter may have no more by default (net.core.optmem_max).
 #[test]
 fn the_filter_is_as_small_as_the_kernel_wants_it() {
