@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use libc::{c_int, nfds_t, pollfd, sigset_t, timespec};
+use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
 use crate::pointers;
@@ -89,12 +90,25 @@ unsafe fn poll_for(
         });
         return ask(timeout.as_ref(), mask);
     }
+    let began = clock::now();
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
+    if outcome.closed != 0 {
+        // The kernel has a closed socket while it waits, and then looks at all numbers once more (do_poll in fs/select.c).
+        let now = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the caller's promise.
+        let found = unsafe { (kernel.ppoll)(waited, count, &raw const now, std::ptr::null()) };
+        if found == 0 && outcome.is_closed_one_ready() {
+            let passed = Duration::from_nanos(clock::now().nanos_since(began));
+            let rest = timeout.map(|timeout| timeout.saturating_sub(passed));
+            // SAFETY: the caller's promise. What the number means now is not ready.
+            return unsafe { poll_for(kernel, waited, count, rest, mask) };
+        }
+    }
     // SAFETY: as above. The kernel has written there meanwhile, so the slice is made anew.
     let all: &mut [pollfd] = unsafe { std::slice::from_raw_parts_mut(start, count_looked_at) };
     let mut ready = 0;
     for one in all {
-        if outcome.kernel.is_none() {
+        if outcome.kernel.is_none() && outcome.closed == 0 {
             one.revents = 0;
         }
         if leased.place_of(one.fd).is_some_and(|place| outcome.is_ready(place)) {

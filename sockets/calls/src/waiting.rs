@@ -92,6 +92,12 @@ impl Leased {
         self.all().any(|(number, place)| self.goes_on_with(number, place))
     }
 
+    /// The places of these, as bits.
+    fn closed(&self) -> u64 {
+        let closed = self.all().filter(|(number, place)| self.goes_on_with(*number, place));
+        closed.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+
     /// What the call does on its sockets while it looks at rings, and while it sleeps.
     const fn kinds(&self) -> (OnSocket, OnSocket) {
         if self.goes_on {
@@ -154,11 +160,19 @@ pub(crate) struct Outcome {
     pub(crate) ready: u64,
     /// What the kernel returned when it was asked last; `None` if it was not asked.
     pub(crate) kernel: Option<c_int>,
+    /// Places of sockets that another thread closed while the call went on with them, as bits.
+    pub(crate) closed: u64,
 }
 
 impl Outcome {
+    /// Of a socket that is still open.
     pub(crate) const fn is_ready(&self, place: usize) -> bool {
-        self.ready & 1 << place != 0
+        self.ready & !self.closed & 1 << place != 0
+    }
+
+    /// Whether one is that was closed since the call began.
+    pub(crate) const fn is_closed_one_ready(&self) -> bool {
+        self.ready & self.closed != 0
     }
 }
 
@@ -244,10 +258,9 @@ where
     }
     // What has come until then is this thread's: nobody else is told of it.
     let may_be_ready = matches!(waited, Ok(false)) || waited.as_ref().is_err_and(is_interrupt);
-    if was_closed && may_be_ready && waiter.look(clock::now()) {
-        return Ok(waiter.outcome);
-    }
-    waited.map(|_| waiter.outcome)
+    let is_late = was_closed && may_be_ready && waiter.look(clock::now());
+    waiter.outcome.closed = leased.closed();
+    if is_late { Ok(waiter.outcome) } else { waited.map(|_| waiter.outcome) }
 }
 
 /// The kernel reports what is ready rather than a signal. Every other error it reports whatever is ready.
@@ -411,7 +424,7 @@ where
     fn look(&mut self, now: Instant) -> bool {
         // What the kernel has said is said once.
         let has_more = self.outcome.kernel.filter(|ready| *ready > 0);
-        self.outcome = Outcome { kernel: has_more, ready: 0 };
+        self.outcome = Outcome { kernel: has_more, ..Outcome::default() };
         let mut asks = false;
         self.was_busy = false;
         for (number, descriptor, place) in self.leased.each() {

@@ -1,21 +1,22 @@
-//! Half a minute of the twin, or ninety seconds.
+//! Ninety seconds of the twin.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use twinpath_test_rig::{few_or_all, root_or_skip};
+use twinpath_test_rig::root_or_skip;
 use twinpath_test_twin::soak::run;
 use twinpath_test_twin::twin::{Script, Twin};
 use twinpath_worker::idle::Mode;
 
-/// What was found once: the end of a lease by an option put what was in the ring behind what came later; a child that had not used the
-/// socket before did not find what was in its parent's ring; a set for one event had the same put behind what came later; a set told of
-/// what is in a ring alone after a call that had room for less; it did not fail where events cannot be written; and select did not fail for
-/// a descriptor that is none, if it closed the ring of another one and that had a datagram; what was in the ring was lost at a fork if the
-/// socket had been connected, bound to a device or given a filter since; it did not count where the receive buffer was made smaller; and poll went on with what another thread had opened at the number
-/// of a socket that it had closed.
-const FOUND: [&str; 11] = [
+/// What was found once. The end of a lease by an option put what was in the ring behind what came later. A child that had not used the
+/// socket before did not find what was in its parent's ring. A set for one event had the same put behind what came later. A set told of
+/// what is in a ring alone after a call that had room for less. It did not fail where events cannot be written. select did not fail for
+/// a descriptor that is none, if it closed the ring of another one and that had a datagram. What was in the ring was lost at a fork if the
+/// socket had been connected, bound to a device or given a filter since. It did not count where the receive buffer was made smaller. poll
+/// went on with what another thread had opened at the number of a socket that it had closed, and was told of a datagram where the number is
+/// none any more. An option waited for a thread that receives.
+const FOUND: [&str; 13] = [
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 poll 1000 s0:POLLIN
@@ -123,6 +124,20 @@ const FOUND: [&str; 11] = [
      a1 open d0
      frame udp src=10.9.0.2 dst=10.9.0.1 sport=4001 dport=7000 id=1840257840 len=4
      join a0",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 thread a1
+     a0& poll null s0:POLLIN
+     a1 close s0
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=190142488 len=88 ttl=2
+     join a0",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 10.9.0.11 7000
+     a0 thread a1 20480
+     a0& recv_chk s0 6 0
+     a1 setsockopt s0 SOL_SOCKET SO_RCVBUF 20000
+     frame udp src=10.9.0.2 dst=10.9.0.11 sport=4000 dport=7000 id=190142489 len=88
+     join a0",
 ];
 
 /// What becomes of a child that has the socket, and the steps.
@@ -138,8 +153,7 @@ const LOOKS: usize = 40;
 const BETWEEN: u32 = 20;
 
 /// For how long new scripts are begun; several run in a second.
-const TIME: Duration = Duration::from_secs(25);
-const TIME_IN_FULL: Duration = Duration::from_secs(80);
+const TIME: Duration = Duration::from_secs(75);
 
 /// Seeds that are run at the same time: mostly they wait.
 const WORKERS: usize = 3;
@@ -185,12 +199,16 @@ fn a_program_sees_no_difference_between_a_plain_socket_and_a_leased_one() {
         let outcome = twins[0].run(&Script { mode: Mode::Poll, steps }, true).unwrap();
         assert!(outcome.difference.is_none() && !outcome.is_ended, "{outcome:#?}");
     }
-    let totals =
-        run(&mut twins, 0..u64::MAX, Some(Instant::now() + few_or_all(TIME, TIME_IN_FULL)), &[]).unwrap();
+    let totals = run(&mut twins, 0..u64::MAX, Some(Instant::now() + TIME), &[]).unwrap();
     println!("{totals}");
-    // Some 1 % of the scripts still differ, each for a reason that is not found yet. This bound is to fall, and never to rise. Few
-    // scripts have their share by chance.
-    assert!(totals.failed <= 3 + totals.seeds / 33, "what differs is said above");
+    // 1 in 300 scripts still differed in 20,000, each for a reason that is not found yet. Here, the machine is busy with other tests. This
+    // bound is to fall, and never to rise. Few scripts have their share by chance.
+    assert!(totals.failed <= 3 + totals.seeds / 100, "what differs is said above");
+    assert!(
+        totals.left.is_empty(),
+        "owners hold descriptors for programs that have ended: {:?}",
+        totals.left
+    );
     // Otherwise nothing was compared with anything.
     let received = totals.by_ring + totals.by_kernel;
     assert!(totals.by_ring * 20 > received, "{} of {received} datagrams came by the ring", totals.by_ring);

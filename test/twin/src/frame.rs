@@ -237,14 +237,26 @@ fn mac_of(words: Words<'_>, destination: IpAddr) -> Result<[u8; 6]> {
     })
 }
 
-/// The datagram of `send dst=ADDRESS dport=PORT id=NUMBER len=BYTES`, and where it is sent.
+/// What `send dst=ADDRESS dport=PORT id=NUMBER len=BYTES gso=BYTES` sends, and where.
+#[derive(Debug)]
+pub struct Sent {
+    /// The bytes of the datagram, or of all of them.
+    pub payload: Vec<u8>,
+    /// The length of each datagram, if it leaves as one frame of several (UDP_SEGMENT, linux/udp.h); else 0.
+    pub segment_len: u16,
+    /// The destination.
+    pub to: SocketAddr,
+}
+
+/// The datagram or datagrams of such a step.
 ///
 /// # Errors
 /// A word with no meaning.
-pub fn datagram(step: &[&str]) -> Result<(Vec<u8>, SocketAddr)> {
+pub fn datagram(step: &[&str]) -> Result<Sent> {
     let words = Words(step);
     let to = SocketAddr::new(words.or("dst", Ipv4Addr::new(10, 9, 0, 1).into())?, words.or("dport", 7000)?);
-    Ok((payload(words.or("id", 0)?, words.or("len", 20)?), to))
+    let payload = payload(words.or("id", 0)?, words.or("len", 20)?);
+    Ok(Sent { payload, segment_len: words.or("gso", 0)?, to })
 }
 
 /// The frames that a step describes, in the order in which they are sent. The first word says of which kind they are.

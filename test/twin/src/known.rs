@@ -89,6 +89,23 @@ pub fn hands_over(steps: &[String]) -> bool {
     steps.iter().any(|step| ways.iter().any(|way| step.contains(way)))
 }
 
+/// Of a sender whose datagrams came by two interfaces: a ring is of one of them, and what is in it is received first.
+pub const TWO_INTERFACES: &str = "manual: datagrams of one sender that come by two interfaces";
+
+/// Whether datagrams have come by another interface than the ring's.
+#[must_use]
+pub fn comes_by_two(steps: &[String]) -> bool {
+    steps.iter().any(|step| step.starts_with("frame") && step.contains(" via=1"))
+}
+
+/// Whether one of the last steps has received a datagram of which its answer says nothing, as there was no room for any of it.
+fn receives_unseen(steps: &[String]) -> bool {
+    steps.iter().rev().skip(1).take(3).any(|step| {
+        let words: Vec<&str> = step.split(' ').collect();
+        words.get(1).is_some_and(|call| call.starts_with("re")) && words.get(3) == Some(&"0")
+    })
+}
+
 /// Options for control data that a lease does not give.
 const OTHER_CONTROL: [&str; 12] = [
     "SO_RCVMARK",
@@ -146,8 +163,8 @@ const KNOWN: &[Known] = &[
     Known {
         name: "manual: readiness of a socket that does not block, by a datagram with a wrong checksum",
         matches: |found| {
-            let last = found.steps.iter().rev().find(|step| step.starts_with("frame"));
-            let is_refused = last.is_some_and(|frame| frame.contains("udpsum=bad"));
+            // The socket may refuse what came behind it.
+            let is_refused = found.steps.iter().rev().take(6).any(|step| step.contains("udpsum=bad"));
             is_refused && found.is_wait() && found.is_of(&[":ret"]) && found.has("SOCK_NONBLOCK")
         },
         then: Then::End,
@@ -193,6 +210,39 @@ const KNOWN: &[Known] = &[
     Known {
         name: "twin: which of several sockets that are ready, if there is room for fewer",
         matches: |found| found.is_of(&[":events"]) && found.is_full(),
+        then: Then::End,
+    },
+    Known {
+        name: "manual: select for a socket that another thread closes",
+        matches: |found| {
+            let closed = found.steps.iter().rev().take(8).any(|step| step.contains(" close "));
+            let selects = found
+                .steps
+                .iter()
+                .rev()
+                .take(8)
+                .any(|step| step.contains("& select ") || step.contains("& pselect "));
+            found.last().starts_with("join") && closed && selects
+        },
+        then: Then::End,
+    },
+    Known {
+        name: "manual: what is handed over arrives as if it came now, also at a set that is told of edges",
+        matches: |found| {
+            found.is_wait()
+                && found.has("EPOLLET")
+                && (hands_over(found.steps)
+                    || ["SO_BINDTODEVICE", " connect ", "SO_RCVBUF ", " filter "]
+                        .iter()
+                        .any(|way| found.has(way)))
+        },
+        then: Then::End,
+    },
+    Known {
+        name: "twin: a call without room has received a datagram that was handed over, or another one",
+        matches: |found| {
+            (hands_over(found.steps) || comes_by_two(found.steps)) && receives_unseen(found.steps)
+        },
         then: Then::End,
     },
     Known {

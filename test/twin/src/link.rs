@@ -2,15 +2,16 @@
 //! where frames are injected.
 
 use std::fs;
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::{PacketSocket, interface_index};
+use twinpath_sys::udp_socket::set_segment_size;
 use twinpath_test_rig::{batch, name_of};
 
-use crate::frame::{HOST_MAC, PEER_MAC, frames};
+use crate::frame::{HOST_MAC, PEER_MAC, Sent, frames};
 use crate::subject::starts;
 
 /// The address that only marks are sent to, and their port. IPv6: no script changes routes by which the kernel judges
@@ -134,11 +135,17 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a datagram by the peer's kernel.
-    pub fn send_by_kernel(&mut self, payload: &[u8], to: SocketAddr) {
+    /// Sends a datagram, or several in one frame, by the peer's kernel.
+    ///
+    /// # Errors
+    /// A kernel without UDP_SEGMENT.
+    pub fn send_by_kernel(&mut self, sent: &Sent) -> Result<()> {
+        let peer = &self.peers[usize::from(sent.to.is_ipv6())];
+        set_segment_size(peer, sent.segment_len).context("UDP_SEGMENT")?;
         // What it does not send here it does not send on the other link either.
-        let _ = self.peers[usize::from(to.is_ipv6())].send_to(payload, to);
+        let _ = peer.send_to(&sent.payload, sent.to);
         self.has_unseen = true;
+        Ok(())
     }
 
     fn mark(&mut self, by: usize) -> Result<()> {

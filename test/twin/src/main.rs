@@ -105,5 +105,5 @@ fn main() -> Result<ExitCode> {
     let mut twins = (0..arguments.workers.max(1)).map(|_| make()).collect::<Result<Vec<_>>>()?;
     let totals = run(&mut twins, seeds, until, &arguments.only)?;
     println!("{totals}");
-    Ok(ExitCode::from(u8::from(totals.failed > 0)))
+    Ok(ExitCode::from(u8::from(totals.failed > 0 || !totals.left.is_empty())))
 }

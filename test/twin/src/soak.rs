@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,6 +19,9 @@ const UNFINISHED_MAX: u64 = 8;
 
 /// How often a script that fails is run again.
 const AGAIN: u32 = 2;
+
+/// An owner gives up what it holds for a program within this time after the program's end.
+const GIVEN_UP: Duration = Duration::from_secs(10);
 
 /// What came of them.
 #[derive(Debug, Default)]
@@ -44,6 +48,9 @@ pub struct Totals {
     pub by_kind: BTreeMap<String, u64>,
     /// How often each known difference was found.
     pub known: BTreeMap<&'static str, u64>,
+    /// Descriptors that the owners still hold for programs which have ended, by what they are: sockets, maps, programs
+    /// and links of BPF, files.
+    pub left: BTreeMap<String, usize>,
     /// How long it took.
     pub took: Duration,
 }
@@ -55,6 +62,9 @@ impl fmt::Display for Totals {
         }
         for (kind, count) in &self.by_kind {
             writeln!(f, "{count:7} seeds with a difference in {kind}")?;
+        }
+        for (kind, count) in &self.left {
+            writeln!(f, "{count:7} descriptors are left after the last program's end: {kind}")?;
         }
         write!(
             f,
@@ -70,6 +80,39 @@ impl fmt::Display for Totals {
             self.once,
             self.unfinished
         )
+    }
+}
+
+/// The descriptors of this process by what they are. The owners run in it, so these are what they hold.
+fn descriptors() -> Result<BTreeMap<String, usize>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/proc/self/fd").context("/proc/self/fd")? {
+        // The one that reads the folder may be gone, as others that are closed meanwhile.
+        let Ok(target) = fs::read_link(entry?.path()) else { continue };
+        let target = target.display().to_string();
+        // "socket:[4711]", "anon_inode:bpf-map", "/some/file".
+        let kind = target.split(":[").next().unwrap_or("").to_owned();
+        let kind = if kind.starts_with('/') { "a file".to_owned() } else { kind };
+        *found.entry(kind).or_default() += 1;
+    }
+    Ok(found)
+}
+
+/// What there is beyond `before`, once the owners have had the time to give it up. Each opens one socket when it hands something over for
+/// the first time, and keeps that.
+fn left(before: &BTreeMap<String, usize>, owners: usize) -> Result<BTreeMap<String, usize>> {
+    let deadline = Instant::now() + GIVEN_UP;
+    loop {
+        let mut now = descriptors()?;
+        for (kind, count) in &mut now {
+            let kept = if kind == "socket" { owners } else { 0 };
+            *count = count.saturating_sub(before.get(kind).copied().unwrap_or(0) + kept);
+        }
+        now.retain(|_, count| *count > 0);
+        if now.is_empty() || Instant::now() >= deadline {
+            return Ok(now);
+        }
+        thread::yield_now();
     }
 }
 
@@ -97,6 +140,7 @@ struct Work<'a> {
 /// What has nothing to do with what is compared, of more than [`UNFINISHED_MAX`] seeds.
 pub fn run(twins: &mut [Twin], seeds: Range<u64>, until: Option<Instant>, only: &[String]) -> Result<Totals> {
     let began = Instant::now();
+    let held = descriptors()?;
     let work = Work {
         next: AtomicU64::new(seeds.start),
         end: seeds.end,
@@ -120,6 +164,10 @@ pub fn run(twins: &mut [Twin], seeds: Range<u64>, until: Option<Instant>, only: 
     for found in &all {
         let twin = twins.first_mut().context("a twin")?;
         repeat(twin, found, only, &mut totals).with_context(|| format!("seed {}", found.seed))?;
+    }
+    // A twin that was made anew leaves its former owner behind.
+    if totals.unfinished == 0 {
+        totals.left = left(&held, twins.len())?;
     }
     totals.took = began.elapsed();
     Ok(totals)

@@ -277,9 +277,9 @@ impl Run<'_> {
                     continue;
                 }
                 "send" => {
-                    let (payload, to) = datagram(&words[1..])?;
-                    self.twin.leased.send_by_kernel(&payload, to);
-                    self.twin.plain.send_by_kernel(&payload, to);
+                    let sent = datagram(&words[1..])?;
+                    self.twin.leased.send_by_kernel(&sent)?;
+                    self.twin.plain.send_by_kernel(&sent)?;
                     self.trace(step, None);
                     continue;
                 }
@@ -307,6 +307,10 @@ impl Run<'_> {
                         self.outcome.known.push(known::BEHIND);
                         continue;
                     }
+                    Some(Order::OfOneAnother) if known::comes_by_two(&steps[..at]) => {
+                        self.outcome.known.push(known::TWO_INTERFACES);
+                        continue;
+                    }
                     _ => {}
                 }
             }
@@ -328,7 +332,8 @@ impl Run<'_> {
         };
         let (Some(actor), Some(look)) = (actor_of(name), look) else { return Ok(None) };
         // Another actor that waits would take what is to be compared.
-        let waits = |side: &Subject| (0..subject::ACTORS).any(|actor| side.is_busy(actor));
+        let may_take = |side: &Subject, actor| side.is_busy(actor) && side.doing(actor) != Doing::Gone;
+        let waits = |side: &Subject| (0..subject::ACTORS).any(|actor| may_take(side, actor));
         if self.sides.iter().any(waits) {
             return Ok(None);
         }

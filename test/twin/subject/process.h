@@ -224,6 +224,24 @@ static void do_setuid(struct actor *actor)
 	say_result_of(actor, setresuid(65534, 65534, 65534));
 }
 
+/* confine: the process ends if it makes one of these calls from now on, as one that has opened all it needs. */
+static void do_confine(struct actor *actor)
+{
+	static const int none_of[] = { SYS_bpf, SYS_perf_event_open, SYS_memfd_create, SYS_io_uring_setup, SYS_ptrace, SYS_userfaultfd,
+		SYS_pidfd_open, SYS_pidfd_getfd, SYS_process_vm_readv, SYS_setns, SYS_unshare, SYS_mount, SYS_keyctl, SYS_membarrier };
+	enum { COUNT = sizeof none_of / sizeof *none_of };
+	struct sock_filter code[COUNT + 3];
+	struct sock_fprog program = { .len = COUNT + 3, .filter = code };
+
+	code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	for (int at = 0; at < COUNT; at++)
+		code[1 + at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, none_of[at], COUNT - at, 0);
+	code[1 + COUNT] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	code[2 + COUNT] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	say_result_of(actor, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0));
+}
+
 /* no_forks: of a process that has given its rights up, from now on. */
 static void do_no_forks(struct actor *actor)
 {

@@ -10,16 +10,19 @@
 #include <limits.h>
 #include <linux/errqueue.h>
 #include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -233,7 +236,7 @@ static const struct {
 	{ "close_range", do_close_range }, { "open", do_open }, { "thread", do_thread }, { "fork", do_fork }, { "_fork", do_raw_fork },
 	{ "clone", do_clone }, { "exec", do_exec }, { "wait", do_wait }, { "give", do_give }, { "take", do_take }, { "handle", do_handle },
 	{ "kill", do_kill }, { "cancel_mask", do_mask }, { "descriptors", do_descriptors }, { "setuid", do_setuid }, { "exit", do_exit },
-	{ "raw_recv", do_raw_recv }, { "no_forks", do_no_forks },
+	{ "raw_recv", do_raw_recv }, { "recv_any", do_recv_any }, { "confine", do_confine }, { "no_forks", do_no_forks },
 	{ "handle_receiving", do_handle_receiving }, { "handled", do_handled }, { "start_exit", do_end_thread },
 };
 

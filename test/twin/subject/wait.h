@@ -197,3 +197,27 @@ static void do_epoll_pwait2(struct actor *actor)
 	ready = epoll_pwait2(descriptor(actor, 1), events, number(actor, 2), timeout, 0);
 	say_events(actor, ready, events);
 }
+
+/* recv_any TIMEOUT LEN FD...: waits for all of them, and receives one datagram from the first that has one. Which of the
+ * sockets of a group on one port gets a datagram depends on a secret of the network namespace. */
+static void do_recv_any(struct actor *actor)
+{
+	size_t len = number(actor, 2);
+	struct pollfd waited[16];
+	int count = 0, ready;
+	ssize_t got = -1;
+
+	for (int at = 3; at < actor->count && count < 16; at++)
+		waited[count++] = (struct pollfd){ *slot_of(actor->words[at]), POLLIN, 0 };
+	prepare(actor, len);
+	ready = poll(waited, count, timeout_ms(actor, 1));
+	if (ready > 0)
+		for (int at = 0; at < count; at++)
+			if (waited[at].revents) {
+				got = recv(waited[at].fd, actor->bytes, len, MSG_DONTWAIT);
+				break;
+			}
+	say(actor, "ready=%d ", ready);
+	say_result(actor, got, ready ? errno : 0);
+	say_bytes(actor, actor->bytes, got, len);
+}

@@ -46,9 +46,11 @@ impl Lessee {
     }
 
     fn hand_over_within(&self, patience: Duration, is_to: impl FnOnce(&mut Holder) -> bool) {
-        let until = clock::now() + patience;
-        let Some(mut guard) = self.locked_soon(until).filter(|_| !self.has_ended.load(Ordering::Acquire))
-        else {
+        let now = clock::now();
+        let until = now + patience;
+        // A thread that has the lock for longer waits for the ring, and receives what comes there.
+        let locked = self.locked_soon(until.min(now + PATIENCE));
+        let Some(mut guard) = locked.filter(|_| !self.has_ended.load(Ordering::Acquire)) else {
             return;
         };
         let (Some(leased), Some(withdrawal)) = (guard.as_mut(), self.withdrawal()) else { return };

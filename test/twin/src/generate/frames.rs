@@ -273,7 +273,14 @@ impl Generator {
         if self.chance(10) {
             len = self.one(&[1473, 3000, 65_507, 9000]);
         }
-        self.step(format!("send dst={destination} dport={} id={id} len={len}", socket.port));
+        let mut step = format!("send dst={destination} dport={} id={id} len={len}", socket.port);
+        // Several datagrams in one frame, the last one perhaps shorter.
+        if self.chance(20) {
+            let segment = self.one(&[8, 100, 500, 1200]);
+            len = segment * self.rng.usize(1..12) + self.rng.usize(1..=segment);
+            step = format!("send dst={destination} dport={} id={id} len={len} gso={segment}", socket.port);
+        }
+        self.step(step);
     }
 
     /// An error message for what the socket has sent.

@@ -39,8 +39,8 @@ struct Generator {
     /// Of the next datagram, and of the next packet.
     id: u32,
     packet: u16,
-    /// Of the next descriptor, set, and duplicate.
-    named: [u32; 3],
+    /// Of the next descriptor, set, duplicate, and member of a group.
+    named: [u32; 4],
     /// Threads and processes beside the first.
     started: usize,
     /// The actor that has the sockets.
@@ -86,6 +86,8 @@ const MOVES: &[(&str, u32, Move)] = &[
     ("in-handler", 2, Generator::in_handler),
     ("kernel-peer", 8, Generator::kernel_peer),
     ("another-socket", 2, Generator::another_socket),
+    ("group", 2, Generator::group),
+    ("confine", 1, Generator::confine),
 ];
 
 /// The names of the kinds of moves, and how often each of them is in 1,000 moves.
@@ -110,7 +112,7 @@ pub fn script(seed: u64, only: &[String]) -> Script {
         steps: Vec::new(),
         sockets: Vec::new(),
         sets: Vec::new(),
-        named: [0; 3],
+        named: [0; 4],
         started: 0,
         me: "a0".to_owned(),
         other: None,

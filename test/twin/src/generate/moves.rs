@@ -1,6 +1,6 @@
 //! Moves of one thread.
 
-use super::{Generator, Set};
+use super::{Generator, Set, Socket};
 
 impl Generator {
     /// A call waits while datagrams come; what is left is received afterwards.
@@ -345,6 +345,55 @@ impl Generator {
         };
         self.call(&call);
         self.call(&format!("recvmsg {name} 2000 MSG_DONTWAIT 28 256"));
+    }
+
+    /// Two sockets of a group on one port (SO_REUSEPORT), of which one is closed.
+    pub(super) fn group(&mut self) {
+        let is_v6 = self.chance(35);
+        let (family, host) = if is_v6 { ("AF_INET6", "::") } else { ("AF_INET", "0.0.0.0") };
+        let port = 7100 + self.rng.u16(..50);
+        let socket =
+            |name: String| Socket { name, is_v6, host, port, is_nonblocking: false, has_timeout: false };
+        let members = [self.name('g', 3), self.name('g', 3)].map(socket);
+        for member in &members {
+            let name = &member.name;
+            self.call(&format!("socket {name} {family} 0"));
+            self.call(&format!("setsockopt {name} SOL_SOCKET SO_REUSEPORT 1"));
+            self.call(&format!("bind {name} {host} {port}"));
+        }
+        let [one, other] = members;
+        let any = format!("{} {}", one.name, other.name);
+        for _ in 0..2 + self.rng.usize(..4) {
+            match self.rng.u32(..3) {
+                0 => {
+                    self.waiting(&format!("recv_any null 2000 {any}"));
+                    self.good_frame(&one);
+                    self.join();
+                }
+                1 => {
+                    self.call(&format!("recv_any 0 2000 {any}"));
+                    self.good_frame(&one);
+                    self.call(&format!("recv_any 1000 2000 {any}"));
+                }
+                // Of one sender, so for one of them.
+                _ => {
+                    self.good_frame_from(&one, 4000);
+                    self.call(&format!("recv_any 1000 2000 {any}"));
+                }
+            }
+        }
+        self.call(&format!("recv_any 0 2000 {any}"));
+        self.call(&format!("close {}", one.name));
+        for _ in 0..3 {
+            if self.chance(50) {
+                self.look(&other);
+            }
+            self.good_frame(&other);
+            let call = self.receiving_call(&other, false);
+            self.call(&call);
+        }
+        self.call(&format!("recv {} 2000 MSG_DONTWAIT", other.name));
+        self.call(&format!("close {}", other.name));
     }
 
     /// Nothing comes for a while.

@@ -196,6 +196,27 @@ impl Generator {
         self.call(&format!("recv {} 2000 MSG_DONTWAIT", socket.name));
     }
 
+    /// The process gives up calls that it does not need, and goes on.
+    pub(super) fn confine(&mut self) {
+        let socket = self.socket();
+        self.look(&socket);
+        if self.chance(50) {
+            self.good_frame(&socket);
+        }
+        self.call("confine");
+        for _ in 0..3 {
+            self.good_frame(&socket);
+            let call = self.receiving_call(&socket, false);
+            self.call(&call);
+        }
+        self.another_socket();
+        let socket = self.socket();
+        self.look(&socket);
+        self.good_frame(&socket);
+        let call = self.receiving_call(&socket, false);
+        self.call(&call);
+    }
+
     /// A handler of a signal receives: while a call of the same thread waits, or while none does.
     pub(super) fn in_handler(&mut self) {
         let socket = self.socket();
