@@ -1,5 +1,5 @@
 //! `lab devices`: tests each path on the network cards of a guest: answers, fragmented datagrams, disabled offloads,
-//! kills; and what crosses them beside: tagged frames, an exception port, a switch. It counts events and measures no
+//! kills; and what crosses them beside: tagged frames, a VRF's, an exception port, a switch. It counts events and measures no
 //! times.
 
 mod crossing;
@@ -23,7 +23,7 @@ lab!(
     "devices",
     "Whether each path works on a guest's network cards: answers, fragments, offloads, kills",
     run,
-    &InGuest { modules: &["8021q"], programs: &["ethtool"], files: &[], links: &[] }
+    &InGuest { modules: &["8021q", "vrf"], programs: &["ethtool"], files: &[], links: &[] }
 );
 
 /// Fragmented datagrams over each family, between twice as many whole ones.
@@ -68,6 +68,7 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
                 "bare" => bare(session, path).await,
                 "kill9" => kill9::measure(session, path, KILLS).await,
                 "vlan" => crossing::vlan(session).await,
+                "vrf" => crossing::vrf(session).await,
                 "bridge" => crossing::bridge(session).await,
                 "switch" => crossing::switch(session).await,
                 _ => reflex::measure(session, if path.is_empty() { "packet" } else { path }).await,

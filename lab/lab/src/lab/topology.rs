@@ -23,6 +23,7 @@ const RTA_METRICS: u16 = 8;
 const RTAX_CC_ALGO: u16 = 16;
 const RT_SCOPE_LINK: u8 = 253;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VRF_TABLE: u16 = 1;
 
 /// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
@@ -71,6 +72,10 @@ pub(crate) const OWNED_PEER: End = End::new("server1", 1, 2);
 pub(crate) const VLAN: u16 = 100;
 pub(crate) const VLAN_CLIENT: End = End::new("client0.100", 3, 1).at(CLIENT.mac);
 pub(crate) const VLAN_SERVER: End = End::new("server0.100", 3, 2).at(SERVER.mac);
+
+/// A VRF of the server, and its table of routes.
+const VRF: &str = "red";
+const VRF_TABLE: u32 = 100;
 
 /// A network that the server is connected to as well, and one behind the client: addresses of forged sources.
 pub(crate) const CONNECTED: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 113, 0, 0), 16);
@@ -237,6 +242,32 @@ impl Topology {
             inside(namespace, |netlink| Ok(LinkChange::named(end.interface).remove(netlink)?))?;
         }
         Ok(())
+    }
+
+    /// Puts the server's interface into a VRF.
+    pub(crate) fn vrf(&self) -> anyhow::Result<()> {
+        let table = Body::new([]).bytes(IFLA_VRF_TABLE, VRF_TABLE.to_ne_bytes());
+        self.in_vrf(|netlink| {
+            LinkChange::named(VRF).kind("vrf", &table).make(netlink)?;
+            set_up_all(netlink, &[VRF])?;
+            index_of(netlink, VRF)
+        })
+    }
+
+    /// Takes it out again, and removes the VRF.
+    pub(crate) fn no_vrf(&self) -> anyhow::Result<()> {
+        self.in_vrf(|_| Ok(0))?;
+        inside(&self.server, |netlink| Ok(LinkChange::named(VRF).remove(netlink)?))
+    }
+
+    /// The kernel takes the interface down and up for that, and its IPv6 addresses with it.
+    fn in_vrf(&self, master: impl FnOnce(&Netlink) -> anyhow::Result<u32> + Send) -> anyhow::Result<()> {
+        inside(&self.server, |netlink| {
+            LinkChange::named(SERVER.interface).master(master(netlink)?).change(netlink)?;
+            let index = index_of(netlink, SERVER.interface)?;
+            remove_addresses(netlink, index, |_| true)
+        })?;
+        address(&self.server, SERVER)
     }
 
     /// Connects the server to [`CONNECTED`], and has it reach [`REMOTE`] by the client.

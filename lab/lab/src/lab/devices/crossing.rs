@@ -74,6 +74,16 @@ async fn tagged_once(session: &Session) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
+/// Datagrams, whole and in fragments, served on the card while it is in a VRF. What the kernel's socket has to answer comes
+/// there too: a socket that is not bound to an interface gets nothing from a VRF (net.ipv4.udp_l3mdev_accept).
+pub(super) async fn vrf(session: &Session) -> anyhow::Result<Sample> {
+    let topology = session.launcher.topology();
+    topology.vrf()?;
+    let measured = fragments::measure(session, "packet", DATAGRAMS, FRAGMENTS_SEED).await;
+    topology.no_vrf()?;
+    Ok(answered_by_the_path(measured?))
+}
+
 /// Requests to the kernel's services behind an exception port on the card, by each carrier; and to the card itself once the
 /// exception port was killed.
 pub(super) async fn bridge(session: &Session) -> anyhow::Result<Sample> {
