@@ -1,18 +1,15 @@
 //! The clients: of memcached our own, on kernel sockets; of the others the programs that they are measured by.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use twinpath_clients::measure::print;
 use twinpath_clients::measure::report::RttUs;
 use twinpath_sys::clock;
 
 use super::serve::HOSTS;
-use super::{Kind, command};
-use super::{closed, paced};
+use super::{Kind, command, memcached};
 use crate::foreign;
 
 const CONNECTIONS: u32 = 4;
@@ -73,7 +70,6 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
     );
     let from_ns = clock::now().as_nanos();
     let asked = match args.kind {
-        Kind::Memcached | Kind::OwnMemcached if args.paced => paced_memcached(args)?,
         Kind::Memcached | Kind::MemcachedThreads | Kind::OwnMemcached => memcached(args)?,
         Kind::Nsd | Kind::OwnDns => dnsperf(args)?,
         Kind::Redis => redis_benchmark(args)?,
@@ -82,42 +78,21 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
     Ok(print(serde_json::to_value(AskReport { from_ns, to_ns, ..asked })?)?)
 }
 
-/// At a pace over UDP.
-fn paced_memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
-    let [warmup, duration] = [args.warmup, args.duration].map(|s| Duration::from_secs_f64(s).into_nanos());
-    let paced::Paced { histogram, lost } = paced::memcached(args.target, warmup, duration, args.seed)?;
-    Ok(of_round_trips(args, &histogram, lost))
-}
-
-/// One request in flight.
+/// By the client of this program.
 fn memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
-    let [warmup, duration] = [args.warmup, args.duration].map(|s| Duration::from_secs_f64(s).into_nanos());
     let &AskArgs { target, tcp, bytes, .. } = args;
-    let closed::Closed { histogram, lost } =
-        closed::memcached(&closed::Asks { target, tcp, bytes, warmup, duration })?;
-    Ok(of_round_trips(args, &histogram, lost))
-}
-
-fn of_round_trips(args: &AskArgs, histogram: &Histogram<u64>, lost: u64) -> AskReport {
+    let paced = args.paced.then_some(args.seed);
+    let [warmup, duration] = [args.warmup, args.duration].map(twinpath_time::Duration::from_secs_f64);
+    let asks = memcached::Asks { target, tcp, paced, bytes, warmup, duration };
+    let memcached::Answered { histogram, lost } = memcached::memcached(&asks)?;
     let answered = histogram.len();
-    AskReport {
-        rtt_us: RttUs::of(histogram),
+    Ok(AskReport {
+        rtt_us: RttUs::of(&histogram),
         answered,
         lost,
         requests_per_s: answered as f64 / args.duration,
         ..AskReport::default()
-    }
-}
-
-/// The time of the labs' clock.
-trait IntoNanos {
-    fn into_nanos(self) -> twinpath_time::Duration;
-}
-
-impl IntoNanos for Duration {
-    fn into_nanos(self) -> twinpath_time::Duration {
-        twinpath_time::Duration::from_nanos(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
-    }
+    })
 }
 
 /// Runs a client of Debian to its end: what it printed, and the CPU time that it took, s.

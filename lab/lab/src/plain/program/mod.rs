@@ -3,10 +3,9 @@
 //! `make lab LAB=sockets` unpacks their packages, and installs nothing.
 
 mod ask;
-mod closed;
 mod datagrams;
 mod hammer;
-mod paced;
+mod memcached;
 mod serve;
 
 use std::process::Command;
