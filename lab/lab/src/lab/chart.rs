@@ -1,19 +1,18 @@
-//! Draws lines and points over two logarithmic axes, as SVG that takes its text colour from the page around it.
+//! Draws lines over two logarithmic axes, as SVG that takes its text colour from the page around it.
 
 use anyhow::anyhow;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use twinpath_clients::measure::axis::{Unit, scalable};
 
 use super::stats::quantile_ns;
 
 /// The width: narrow enough for a phone; a wider screen scales it up.
-pub(super) const WIDTH: u32 = 480;
+const WIDTH: u32 = 480;
 const HEIGHT: u32 = 360;
 /// Placeholder for the page's text colour until the SVG is finished.
-pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
+const INK: RGBColor = RGBColor(1, 2, 3);
 /// Placeholder for the page's faint lines.
-pub(super) const FAINT: RGBColor = RGBColor(3, 2, 1);
+const FAINT: RGBColor = RGBColor(3, 2, 1);
 /// Percentile steps per factor of ten.
 const STEPS_PER_DECADE: u32 = 40;
 /// Numbers along an axis, at most.
@@ -28,19 +27,9 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis that has all of these values, with room at both ends, and `factor` between its ends at least.
-    pub(crate) fn of(
-        values: impl Iterator<Item = f64>,
-        factor: f64,
-        title: &str,
-        tick: impl Fn(f64) -> String + 'static,
-    ) -> Self {
-        Self { ends: ends(values, factor), title: title.to_owned(), tick: Box::new(tick) }
-    }
-
-    /// Times in us, by the unit that suits the shortest.
-    pub(crate) fn times(us: impl Iterator<Item = f64>, factor: f64, title: &str) -> Self {
-        let ends = ends(us, factor);
+    /// Times in us, by the unit that suits the shortest, with room at both ends.
+    pub(crate) fn times(us: impl Iterator<Item = f64>, title: &str) -> Self {
+        let ends = ends(us);
         let unit = Unit::from(ends.0);
         Self { ends, title: format!("{title}, {}", unit.name), tick: Box::new(move |us| unit.tick(us)) }
     }
@@ -58,12 +47,8 @@ impl Axis {
 pub(crate) struct Line {
     pub(crate) colour: RGBColor,
     pub(crate) points: Vec<Point>,
-    /// px, without a line 0.
+    /// px
     pub(crate) width: u32,
-    /// The size of its points, px, without points 0.
-    pub(crate) dot: i32,
-    /// The number beside its points.
-    pub(crate) number: Option<usize>,
 }
 
 /// A point.
@@ -75,7 +60,7 @@ pub(crate) struct Point {
 
 impl Line {
     pub(crate) fn new(colour: RGBColor, is_ours: bool, points: Vec<Point>) -> Self {
-        Self { colour, points, width: if is_ours { 3 } else { 2 }, dot: 0, number: None }
+        Self { colour, points, width: if is_ours { 3 } else { 2 } }
     }
 }
 
@@ -94,7 +79,7 @@ pub(crate) fn percentiles(histogram: &[(u64, u64)]) -> Vec<Point> {
     (0..=steps).filter_map(point).collect()
 }
 
-/// Draws the lines, with a number for each point that has one.
+/// Draws the lines.
 pub(crate) fn draw(across: &Axis, up: &Axis, lines: &[Line]) -> anyhow::Result<String> {
     let (x, y) = (across.ends, up.ends);
     let mut svg = String::new();
@@ -125,31 +110,21 @@ pub(crate) fn draw(across: &Axis, up: &Axis, lines: &[Line]) -> anyhow::Result<S
             .map_err(drawing)?;
         for line in lines {
             let place = |point: &Point| (point.x.max(x.0), point.y.max(y.0));
-            if line.width > 0 {
-                let style = line.colour.stroke_width(line.width);
-                chart.draw_series(LineSeries::new(line.points.iter().map(place), style)).map_err(drawing)?;
-            }
-            let dots = line.points.iter().filter(|_| line.dot > 0).map(|point| {
-                let text = ("sans-serif", 14).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Bottom));
-                let number = line.number.map_or_else(String::new, |number| number.to_string());
-                EmptyElement::at(place(point))
-                    + Circle::new((0, 0), line.dot, line.colour.filled())
-                    + Text::new(number, (8, -2), text)
-            });
-            chart.draw_series(dots).map_err(drawing)?;
+            let style = line.colour.stroke_width(line.width);
+            chart.draw_series(LineSeries::new(line.points.iter().map(place), style)).map_err(drawing)?;
         }
         area.present().map_err(drawing)?;
     }
-    Ok(for_page(&svg, (WIDTH, HEIGHT)))
+    Ok(for_page(&svg))
 }
 
-/// The ends of a logarithmic axis. A value that is not above zero has no place on it.
-fn ends(values: impl Iterator<Item = f64>, factor: f64) -> (f64, f64) {
+/// The ends of a logarithmic axis, which is a factor of ten long at least. A value that is not above zero has no place on it.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
         .filter(|value| *value > 0.0 && value.is_finite())
         .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
     let low = if low.is_finite() { low * 0.8 } else { 1.0 };
-    (low, (high * 1.25).max(low * factor))
+    (low, (high * 1.25).max(low * 10.0))
 }
 
 /// The values that have a line and a number on a logarithmic axis, so many at most: 1, 2 and 5 of each power of ten, or the
@@ -174,30 +149,14 @@ fn percentile_name(decades: f64) -> String {
     }
 }
 
-/// The Pareto front: the points for which no other is better in both values, in the order of the first.
-pub(crate) fn front(points: &[Point]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    order.sort_by(|a, b| {
-        let (a, b) = (&points[*a], &points[*b]);
-        a.x.total_cmp(&b.x).then(a.y.total_cmp(&b.y))
-    });
-    let mut least = f64::INFINITY;
-    order.retain(|at| {
-        let is_on = points[*at].y < least;
-        least = least.min(points[*at].y);
-        is_on
-    });
-    order
-}
-
 /// Gives text and lines the colours of the page, and the picture the page's width.
-pub(super) fn for_page(svg: &str, size: (u32, u32)) -> String {
+fn for_page(svg: &str) -> String {
     let ink = format!("#{:02X}{:02X}{:02X}", INK.0, INK.1, INK.2);
     let faint = format!("#{:02X}{:02X}{:02X}", FAINT.0, FAINT.1, FAINT.2);
-    scalable(svg, size).replace(&ink, "currentColor").replace(&faint, "var(--faint)")
+    scalable(svg, (WIDTH, HEIGHT)).replace(&ink, "currentColor").replace(&faint, "var(--faint)")
 }
 
-pub(super) fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
+fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 
@@ -214,7 +173,7 @@ mod tests {
 
     fn curve(histogram: &[(u64, u64)]) -> String {
         let line = Line::new(RED, true, percentiles(histogram));
-        let up = Axis::times(line.points.iter().map(|point| point.y), 10.0, "round trip");
+        let up = Axis::times(line.points.iter().map(|point| point.y), "round trip");
         draw(&Axis::percentiles(std::iter::once(&line)), &up, std::slice::from_ref(&line)).unwrap()
     }
 
@@ -240,8 +199,8 @@ mod tests {
     /// A wake-up by a clock of another CPU may have taken no time.
     #[test]
     fn a_value_of_zero_is_drawn_at_the_end_of_its_axis() {
-        assert_eq!(ends([0.0, 10.0, f64::INFINITY].into_iter(), 10.0), (8.0, 80.0));
-        assert_eq!(ends([0.0].into_iter(), 10.0), (1.0, 10.0));
+        assert_eq!(ends([0.0, 10.0, f64::INFINITY].into_iter()), (8.0, 80.0));
+        assert_eq!(ends([0.0].into_iter()), (1.0, 10.0));
         for histogram in [vec![(0, 3), (9000, 1)], vec![(0, 3)]] {
             assert!(curve(&histogram).contains("round trip, us"));
         }
@@ -254,15 +213,5 @@ mod tests {
         assert!(!svg.contains(" ms"), "{svg}");
         let svg = curve(&[(8_000_000, 9)]);
         assert!(svg.contains("round trip, ms") && !svg.contains(" us"), "{svg}");
-    }
-
-    #[test]
-    fn what_is_beaten_in_both_is_not_on_the_front() {
-        let point = |x, y| Point { x, y };
-        // Sleeping; spinning; worse than both; as good as spinning at more CPU; in between.
-        let points =
-            [point(0.02, 80.0), point(0.9, 5.0), point(0.95, 81.0), point(1.0, 5.0), point(0.1, 7.0)];
-        assert_eq!(front(&points), [0, 4, 1]);
-        assert_eq!(front(&[]), [0; 0]);
     }
 }

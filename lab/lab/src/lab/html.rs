@@ -4,9 +4,8 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-use super::chart::{self, Axis, Line, Point};
+use super::chart::{self, Axis, Line};
 use super::model::{Group, LabReport, Ratio, Row, RowSpec};
-use super::plot;
 use super::record::Record;
 use super::session::Lab;
 use super::stats;
@@ -49,13 +48,10 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record, shown: Show
     );
     match shown {
         Shown::Summary => compared(&mut page, lab, record),
-        Shown::Targets => targets(&mut page, report)?,
+        Shown::Targets => targets(&mut page, report),
     }
     for group in [Group::NullOne, Group::NullMany, Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
         latencies(&mut page, lab, report, record, group)?;
-    }
-    for group in [Group::Wake, Group::Competing] {
-        against_cpu(&mut page, lab, report, group)?;
     }
     for group in Group::ALL.iter().copied() {
         rows(&mut page, lab, report, record, group);
@@ -87,9 +83,9 @@ fn compared(page: &mut String, lab: &Lab, record: &Record) {
     page.push_str("</tbody></table></div></section>");
 }
 
-fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
+fn targets(page: &mut String, report: &LabReport) {
     if report.ratios.is_empty() {
-        return Ok(());
+        return;
     }
     let count = |word| report.ratios.iter().filter(|ratio| table::verdict(ratio).0 == word).count();
     page.push_str("<section><h2>Targets</h2><div class=\"tiles\">");
@@ -103,21 +99,11 @@ fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
         let _ = write!(page, "<div class=\"tile {class}\"><b>{number}</b> {name}</div>");
     }
     page.push_str("</div>");
-    let measured: Vec<&Ratio> =
-        report.ratios.iter().filter(|ratio| ratio.value.is_some() && ratio.target.is_some()).collect();
-    if !measured.is_empty() {
-        let _ = write!(
-            page,
-            "<figure>{}<figcaption>How much of its target each ratio uses: left of the line it holds, if there are pairs enough to tell; grey is undecided. The whisker is the 95 % interval of the median.</figcaption></figure>",
-            plot::targets(&measured)?
-        );
-    }
     page.push_str("<div class=\"wide\"><table><thead><tr><th>ratio<th>value<th><th>target<th>spread<th>95 % interval<th>pairs</tr></thead><tbody>");
     for ratio in &report.ratios {
         ratio_line(page, ratio);
     }
     page.push_str("</tbody></table></div></section>");
-    Ok(())
 }
 
 fn ratio_line(page: &mut String, ratio: &Ratio) {
@@ -175,34 +161,6 @@ impl Colours {
     }
 }
 
-/// A picture with a line of its legend for each of its series: colour, name, and values.
-struct Figure {
-    title: String,
-    svg: String,
-    legend: Vec<(RGBColor, String, String)>,
-    caption: String,
-}
-
-impl Figure {
-    fn write(&self, page: &mut String) {
-        let _ = write!(
-            page,
-            "<section><h2>{}</h2><figure>{}<ul class=\"legend\">",
-            escape(&self.title),
-            self.svg
-        );
-        for (RGBColor(red, green, blue), name, values) in &self.legend {
-            let _ = write!(
-                page,
-                "<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i><span>{}</span><span class=\"meta\">{}</span></li>",
-                escape(name),
-                escape(values),
-            );
-        }
-        let _ = write!(page, "</ul><figcaption>{}</figcaption></figure></section>", escape(&self.caption));
-    }
-}
-
 /// The latency curves of one group; nothing if it was not measured.
 fn latencies(
     page: &mut String,
@@ -211,69 +169,33 @@ fn latencies(
     record: &Record,
     group: Group,
 ) -> anyhow::Result<()> {
-    let (mut colours, mut lines, mut legend) = (Colours::new(), Vec::new(), Vec::new());
+    let (mut colours, mut lines, mut legend) = (Colours::new(), Vec::new(), String::new());
     for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
         let is_ours = is_ours(row) || matches!(group, Group::Walk | Group::Transit) && row.path.is_some();
         let next = colours.next(is_ours);
         let colour = if row.path.is_none() { FLOOR } else { next };
         let value =
             |name: &str| row.values.get(name).map_or_else(String::new, |s| table::significant(s.median));
-        let values = format!("p50 {} · p99 {} us", value("p50_us"), value("p99_us"));
-        legend.push((colour, label(spec, row), values));
+        let RGBColor(red, green, blue) = colour;
+        let _ = write!(
+            legend,
+            "<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i><span>{}</span><span class=\"meta\">p50 {} · p99 {} us</span></li>",
+            escape(&label(spec, row)),
+            value("p50_us"),
+            value("p99_us"),
+        );
         lines.push(Line::new(colour, is_ours, chart::percentiles(&record.histogram(spec.id))));
     }
     let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.y);
     if times().next().is_none() {
         return Ok(());
     }
-    let (across, up) = (Axis::percentiles(lines.iter()), Axis::times(times(), 10.0, "round trip"));
-    let svg = chart::draw(&across, &up, &lines)?;
-    let caption =
-        format!("{}, all rounds together. Lower is better; thick lines are twinpath.", group.title());
-    Figure { title: "Latency".to_owned(), svg, legend, caption }.write(page);
-    Ok(())
-}
-
-/// Less CPU than this is drawn as this, percent of a core.
-const CPU_MIN: f64 = 0.1;
-
-/// A plot of latency against CPU, one point per row that has both.
-fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -> anyhow::Result<()> {
-    let (mut colours, mut points, mut dots, mut legend) =
-        (Colours::new(), Vec::new(), Vec::new(), Vec::new());
-    for (spec, row) in of_group(lab, report, group) {
-        let value = |name: &str| row.values.get(name).map(|summary| summary.median);
-        let (Some(cpu), Some(y)) = (value("cpu_server"), value("mean_us")) else { continue };
-        let is_ours = is_ours(row);
-        let point = Point { x: (cpu * 100.0).max(CPU_MIN), y };
-        let colour = colours.next(is_ours);
-        points.push(point);
-        let number = Some(points.len());
-        let dot = if is_ours { 7 } else { 5 };
-        dots.push(Line { width: 0, dot, number, ..Line::new(colour, is_ours, vec![point]) });
-        let values = format!("{} us · {}", table::significant(y), table::percent(cpu));
-        legend.push((colour, format!("{} {}", points.len(), label(spec, row)), values));
-    }
-    if points.is_empty() {
-        return Ok(());
-    }
-    let front = chart::front(&points);
-    front.iter().for_each(|at| legend[*at].1.push_str(" (front)"));
-    let along = Line::new(FLOOR, false, front.into_iter().map(|at| points[at]).collect());
-    let across = Axis::of(
-        points.iter().map(|point| point.x).chain([100.0]),
-        5.0,
-        "CPU of the receiver, share of a core",
-        |percent| format!("{percent} %"),
+    let svg = chart::draw(&Axis::percentiles(lines.iter()), &Axis::times(times(), "round trip"), &lines)?;
+    let _ = write!(
+        page,
+        "<section><h2>Latency</h2><figure>{svg}<ul class=\"legend\">{legend}</ul><figcaption>{}, all rounds together. Lower is better; thick lines are twinpath.</figcaption></figure></section>",
+        escape(group.title()),
     );
-    let up = Axis::times(points.iter().map(|point| point.y), 5.0, "average round trip");
-    let lines: Vec<_> = std::iter::once(along).chain(dots).collect();
-    let svg = chart::draw(&across, &up, &lines)?;
-    let caption = format!(
-        "{}. Towards the lower left is better; what is on the line is beaten by nothing in both.",
-        group.title()
-    );
-    Figure { title: "Latency against CPU".to_owned(), svg, legend, caption }.write(page);
     Ok(())
 }
 
@@ -368,7 +290,7 @@ mod tests {
         let lab = &quick::LAB;
         let mut record = Record::default();
         for (index, row) in lab.table.rows.iter().enumerate() {
-            if row.id.starts_with("xdp-generic") {
+            if row.id == "idle-adaptive" {
                 record.fail(row.id, "refused: a peer may send <coalesced> segments".to_owned());
                 continue;
             }
@@ -428,7 +350,7 @@ mod tests {
         for ratio in quick::LAB.table.ratios {
             assert!(page.contains(ratio.id), "{}", ratio.id);
         }
-        assert_eq!(page.matches("<svg").count(), 2);
+        assert_eq!(page.matches("<svg").count(), 1);
         let summary = render(&quick::LAB, &report, &record, Shown::Summary).unwrap();
         assert!(summary.contains("Side by side") && !summary.contains("Targets"));
         assert!(summary.contains("twinpath, ") && summary.contains(" times"), "it says who is ahead");
@@ -481,7 +403,7 @@ mod tests {
         for word in [
             "kernel, sleeping",
             "udp-rtt-interrupt-vs-kernel",
-            "xdp-generic-poll",
+            "idle-adaptive",
             "refused: a peer",
             "6 rounds",
         ] {

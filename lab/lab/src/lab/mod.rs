@@ -32,7 +32,6 @@ mod openflow;
 #[cfg(feature = "all")]
 mod paced;
 mod peers;
-mod plot;
 #[cfg(feature = "all")]
 mod probe;
 mod process;
@@ -138,7 +137,7 @@ pub(crate) struct Args {
     /// The lab: `quick` measures UDP and TCP echo, twinpath against the kernel's sockets; `kni` an NFS walk beside
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
     /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
-    /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
+    /// mode of waiting; `fallback` what the programs cost the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
     /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
@@ -169,7 +168,7 @@ pub(crate) struct Args {
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     files: Option<u32>,
-    /// Draws the periods, gaps and orders of `wakeup`, the orders of `rpc` and `switch`; a run says which it drew.
+    /// Draws the periods, gaps and orders of `wakeup`, and the orders of `switch`; a run says which it drew.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Run only these ratios and rows, and what they need.
