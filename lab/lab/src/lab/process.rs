@@ -2,12 +2,13 @@
 //! object. Every wait has a deadline; a child's error output is part of its failure.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -92,10 +93,29 @@ pub(crate) fn json<T: DeserializeOwned>(printed: &str, what: &str) -> anyhow::Re
     serde_json::from_str(printed).with_context(|| format!("cannot read the result of {what}"))
 }
 
+/// The name of a value, for as long as this program runs. There are few.
+fn kept(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name = &*name.leak();
+    names.insert(name);
+    name
+}
+
 impl Finished {
     /// The client's result.
     pub(crate) fn json<T: DeserializeOwned>(&self, what: &str) -> anyhow::Result<T> {
         json(&self.stdout, what)
+    }
+
+    /// The numbers of the client's result, which are values of its row by the same names.
+    pub(crate) fn values(&self, what: &str) -> anyhow::Result<BTreeMap<&'static str, f64>> {
+        let printed: BTreeMap<String, serde_json::Value> = self.json(what)?;
+        let number = |(name, value): (String, serde_json::Value)| Some((kept(name), value.as_f64()?));
+        Ok(printed.into_iter().filter_map(number).collect())
     }
 
     /// Share of a core that the watched process used over the last `measured` before the result, except for both ends

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use twinpath_clients::measure::print;
 use twinpath_learning::{AGEING, Arrival, CAPACITY_MAX, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_sys::{affinity, clock};
@@ -27,15 +27,6 @@ pub(crate) struct Args {
     /// The CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
-}
-
-/// The result that is printed.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct LookedUp {
-    pub(crate) lookups_per_s: f64,
-    pub(crate) table_mib: f64,
-    /// MiB of the process that the kernel has put on huge pages.
-    pub(crate) huge_mib: f64,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -66,11 +57,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     // A table that is as full as it may be does not learn one address in 2,000.
     ensure!(known > looked_up / 100 * 99, "only {known} of {looked_up} addresses were known");
-    Ok(print(serde_json::to_value(LookedUp {
-        lookups_per_s: looked_up as f64 / elapsed.as_secs_f64(),
-        table_mib: table.memory_bytes() as f64 / f64::from(1 << 20),
-        huge_mib: huge_mib(),
-    })?)?)
+    Ok(print(json!({
+        "lookups_per_s": looked_up as f64 / elapsed.as_secs_f64(),
+        "table_mib": table.memory_bytes() as f64 / f64::from(1 << 20),
+        "huge_mib": huge_mib(),
+    }))?)
 }
 
 /// The address of a station: all different, without an order.
@@ -96,6 +87,7 @@ fn switch(stations: u32, seed: [u64; 2]) -> anyhow::Result<Switch> {
     Ok(switch)
 }
 
+/// MiB of the process that the kernel has put on huge pages.
 fn huge_mib() -> f64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = smaps.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));

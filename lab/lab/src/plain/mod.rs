@@ -12,7 +12,7 @@ mod discard;
 #[cfg(feature = "all")]
 mod hold;
 #[cfg(feature = "all")]
-pub(crate) mod l2_lookup;
+mod l2_lookup;
 #[cfg(feature = "all")]
 mod memory_ports;
 #[cfg(feature = "all")]
@@ -24,11 +24,11 @@ mod numbers;
 #[cfg(feature = "all")]
 pub(crate) mod offer;
 #[cfg(feature = "all")]
-pub(crate) mod openflow;
+mod openflow;
 #[cfg(feature = "all")]
 mod others;
 #[cfg(feature = "all")]
-pub(crate) mod pipeline;
+mod pipeline;
 #[cfg(feature = "all")]
 pub(crate) mod program;
 #[cfg(feature = "all")]

@@ -288,7 +288,7 @@ pub(crate) fn send(args: &ClientArgs) -> anyhow::Result<()> {
     Ok(print(json!({
         "wrong": last.lost + last.doubled + last.reordered + last.foreign,
         "lost": last.lost, "doubled": last.doubled, "reordered": last.reordered, "foreign": last.foreign,
-        "unread": last.unread, "received": last.received, "by_ring": last.by_ring, "by_kernel": last.by_kernel,
+        "unread_of_dead": last.unread, "received": last.received, "by_ring": last.by_ring, "by_kernel": last.by_kernel,
         "holders": last.holders,
     }))?)
 }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::{Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use twinpath_clients::measure::{attend, print};
 use twinpath_openflow_wire::{ErrorCode, Message};
@@ -88,15 +87,6 @@ pub(crate) enum Disturbance {
     Hostile,
 }
 
-/// The result of `flow-mods`.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Modified {
-    /// Flow-mods per second, until the barrier's reply.
-    pub(crate) mods_per_s: f64,
-    /// Seconds until all flows had come.
-    pub(crate) dump_s: f64,
-}
-
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut controller = Controller::connect(&args.to)?;
     if let Task::Disturb { how, flows } = args.task {
@@ -118,12 +108,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             Ok(print(json!({ "flows": 1 }))?)
         }
         Task::Disturb { .. } => Ok(()),
-        Task::FlowMods { flows } => Ok(print(serde_json::to_value(flow_mods(&mut controller, flows)?)?)?),
+        Task::FlowMods { flows } => flow_mods(&mut controller, flows),
         Task::Hold { flows, idle_timeout } => hold(&mut controller, flows, idle_timeout),
     }
 }
 
-fn flow_mods(controller: &mut Controller, count: u32) -> anyhow::Result<Modified> {
+/// Prints flow-mods per second, until the barrier's reply; and seconds until all flows had come.
+fn flow_mods(controller: &mut Controller, count: u32) -> anyhow::Result<()> {
     // Encoded before, so that the switch takes the time and not the controller.
     let mut mods = Vec::new();
     for number in 0..count {
@@ -139,7 +130,7 @@ fn flow_mods(controller: &mut Controller, count: u32) -> anyhow::Result<Modified
     ensure!(come == count, "{come} of {count} flows came when all were asked for");
     controller.send(&flows::delete_all()?)?;
     controller.barrier()?;
-    Ok(Modified { mods_per_s, dump_s })
+    Ok(print(json!({ "mods_per_s": mods_per_s, "dump_s": dump_s }))?)
 }
 
 fn hold(controller: &mut Controller, count: u32, idle_timeout_s: u16) -> anyhow::Result<()> {

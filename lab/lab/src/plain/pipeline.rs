@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use anyhow::ensure;
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use twinpath_clients::measure::print;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
@@ -19,22 +19,6 @@ use twinpath_sys::affinity;
 use twinpath_time::Instant;
 
 use crate::openflow::hostile;
-
-/// The result that is printed. Times are medians.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Timed {
-    /// ns per frame: one exact table with 1,000 flows, and with 100,000.
-    pub(crate) exact_ns: f64,
-    pub(crate) exact_100k_ns: f64,
-    /// Eight masks, 1,000 flows; and frames that none of these flows takes.
-    pub(crate) masks_ns: f64,
-    pub(crate) unknown_ns: f64,
-    /// 1,024 masks, and frames that search as many of them as can be.
-    pub(crate) hostile_ns: f64,
-    /// us per change of one flow of 100,000, with a version for each.
-    pub(crate) change_us: f64,
-    pub(crate) change_longest_us: f64,
-}
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -302,7 +286,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         cases.each_mut().map(|case| median(&mut case.ns));
     // Frames are not given back to their pools.
     cases.into_iter().for_each(std::mem::forget);
-    let timed =
-        Timed { exact_ns, exact_100k_ns, masks_ns, unknown_ns, hostile_ns, change_us, change_longest_us };
-    Ok(print(serde_json::to_value(timed)?)?)
+    Ok(print(json!({
+        // ns per frame: one exact table with 1,000 flows, and with 100,000.
+        "exact_ns": exact_ns, "exact_100k_ns": exact_100k_ns,
+        // Eight masks, 1,000 flows; and frames that none of these flows takes.
+        "masks_ns": masks_ns, "unknown_ns": unknown_ns,
+        // 1,024 masks, and frames that search as many of them as can be.
+        "hostile_ns": hostile_ns,
+        // us per change of one flow of 100,000, with a version for each.
+        "change_us": change_us, "change_longest_us": change_longest_us,
+    }))?)
 }

@@ -12,8 +12,6 @@ use crate::lab::session::Session;
 use crate::lab::switches::{Contender, Kind, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{Frames, Traffic, frames};
-use crate::plain::openflow::Modified;
-use crate::plain::pipeline::Timed;
 
 /// Until flows are in and out again, however slow a switch is with them.
 const MODS_DEADLINE: Duration = Duration::from_secs(60);
@@ -105,12 +103,9 @@ impl Bench<'_> {
         let used = child::cpu_time(pid)?;
         let finished = self.session.launcher.client(side, &args, MODS_DEADLINE, None).await?;
         let used = child::cpu_time(pid)?.saturating_sub(used);
-        let modified: Modified = finished.json("plain openflow")?;
-        let mut sample = Sample::default();
-        sample.values.insert("mods_per_s", modified.mods_per_s);
-        sample.values.insert("dump_s", modified.dump_s);
-        sample.values.insert("cpu_s", used.as_secs_f64());
-        Ok(sample)
+        let mut values = finished.values("plain openflow")?;
+        values.insert("cpu_s", used.as_secs_f64());
+        Ok(Sample { values, ..Sample::default() })
     }
 
     /// Kernel UDP, one request in flight, or kernel TCP, by flows between the two ports.
@@ -188,16 +183,7 @@ impl Bench<'_> {
         let args = format!("plain pipeline --cpu {}", self.session.cpus[1]);
         let launcher = &self.session.launcher;
         let finished = launcher.client(Side::Server, &words(&args), PIPELINE_DEADLINE, None).await?;
-        let timed: Timed = finished.json("plain pipeline")?;
-        let mut sample = Sample::default();
-        sample.values.insert("exact_ns", timed.exact_ns);
-        sample.values.insert("exact_100k_ns", timed.exact_100k_ns);
-        sample.values.insert("masks_ns", timed.masks_ns);
-        sample.values.insert("unknown_ns", timed.unknown_ns);
-        sample.values.insert("hostile_ns", timed.hostile_ns);
-        sample.values.insert("change_us", timed.change_us);
-        sample.values.insert("change_longest_us", timed.change_longest_us);
-        Ok(sample)
+        Ok(Sample { values: finished.values("plain pipeline")?, ..Sample::default() })
     }
 }
 

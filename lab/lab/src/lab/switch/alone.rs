@@ -8,7 +8,6 @@ use super::measure::{Bench, KILL9};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::traffic::SLACK;
-use crate::plain::l2_lookup::LookedUp;
 
 /// To make a table of a million addresses, and to learn them.
 const LEARNING: Duration = Duration::from_secs(10);
@@ -32,11 +31,6 @@ impl Bench<'_> {
         let launcher = &self.session.launcher;
         let finished =
             launcher.client(Side::Server, &words(&args), self.time + SLACK + LEARNING, None).await?;
-        let found: LookedUp = finished.json("plain l2-lookup")?;
-        let mut sample = Sample::default();
-        sample.values.insert("lookups_per_s", found.lookups_per_s);
-        sample.values.insert("table_mib", found.table_mib);
-        sample.values.insert("huge_mib", found.huge_mib);
-        Ok(sample)
+        Ok(Sample { values: finished.values("plain l2-lookup")?, ..Sample::default() })
     }
 }

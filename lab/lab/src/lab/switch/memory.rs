@@ -1,7 +1,6 @@
 //! Frames between two ports of a switch that are other processes' memory: one process has the other ends of both.
 
 use anyhow::Context;
-use serde::Deserialize;
 
 use super::measure::{Bench, FRAMES};
 use crate::lab::model::Sample;
@@ -12,12 +11,6 @@ use crate::lab::traffic::SLACK;
 
 /// Frames that the source sends at once: as many as testpmd.
 const BURST: usize = 32;
-
-/// What both sources print.
-#[derive(Deserialize)]
-struct Moved {
-    frames_per_s: f64,
-}
 
 impl Bench<'_> {
     /// Two memory ports of twinpath's switch.
@@ -64,15 +57,12 @@ impl Bench<'_> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let deadline = self.time + 2 * SLACK;
         let finished = self.session.launcher.client(side, args, deadline, Some(switch)).await?;
-        let moved: Moved =
-            serde_json::from_str(&finished.stdout).context("cannot read the source's result")?;
-        let mut sample = Sample::default();
-        sample.values.insert(FRAMES, moved.frames_per_s);
-        sample.values.insert("mpps", moved.frames_per_s / 1e6);
+        let mut values = finished.values("the source")?;
+        let frames_per_s = *values.get(FRAMES).context("the source has counted no frames")?;
+        values.insert("mpps", frames_per_s / 1e6);
         if let Some(cpu) = finished.cpu_share(self.time) {
-            sample.values.insert("cpu_server", cpu);
-            sample.values.insert("cpu_us_per_frame", cpu * 1e6 / moved.frames_per_s);
+            values.extend([("cpu_server", cpu), ("cpu_us_per_frame", cpu * 1e6 / frames_per_s)]);
         }
-        Ok(sample)
+        Ok(Sample { values, ..Sample::default() })
     }
 }
