@@ -13,6 +13,8 @@ use super::session::Session;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
+/// Requests that are answered in a second.
+pub(crate) const RATE: &str = "requests_per_s";
 /// What a bulk transfer reaches.
 pub(crate) const BULK: &str = "gbit_per_s";
 
@@ -63,7 +65,7 @@ pub(crate) fn sample(report: &BenchReport) -> anyhow::Result<Sample> {
     ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
     let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
     let mut values = rtt.values();
-    values.insert("requests_per_s", report.requests_per_s);
+    values.insert(RATE, report.requests_per_s);
     values.insert("cpu_client", report.cpu_client);
     values.insert("lost", report.lost as f64);
     values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
@@ -71,4 +73,11 @@ pub(crate) fn sample(report: &BenchReport) -> anyhow::Result<Sample> {
     let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
     let notes = notes.map(|note| format!("client: {note}")).collect();
     Ok(Sample { values, histogram: report.histogram.clone(), path: None, notes })
+}
+
+/// Half of the best rate of these rows, by the medians so far.
+pub(crate) fn half_of_best(session: &Session, rows: &[&'static str]) -> anyhow::Result<f64> {
+    let record = session.record.borrow();
+    let best = record.best(rows, RATE).context("the rate of no plain server was measured")?;
+    Ok(record.median(best, RATE).context("no rate")? / 2.0)
 }

@@ -21,6 +21,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 const IDLE_DEADLINE: Duration = Duration::from_secs(4);
 const IDLE_LOOK: Duration = Duration::from_millis(60);
 
+/// Until all requests of a probe are answered.
+const PROBE_DEADLINE: Duration = Duration::from_secs(6);
+
 /// The name of the thread of the first worker.
 const WORKER: &str = "worker-0";
 
@@ -29,6 +32,15 @@ const WORKER: &str = "worker-0";
 pub(crate) struct Instance {
     server: Server,
     socket: PathBuf,
+}
+
+/// A running server that serves on a fast path.
+#[derive(Debug)]
+pub(crate) struct Proven {
+    pub(crate) instance: Instance,
+    pub(crate) path: String,
+    /// How it is known, for a note.
+    pub(crate) proof: String,
 }
 
 impl Instance {
@@ -59,6 +71,31 @@ impl Instance {
         let socket =
             server.ready["socket"].as_str().context("the ready line names no command socket")?.into();
         Ok(Self { server, socket })
+    }
+
+    /// One that has claimed an interface: `probe` sends so many requests from another side, and all of them have to come by the fast path.
+    ///
+    /// # Errors
+    /// It takes no fast path, or the kernel got some of the requests.
+    pub(crate) async fn proven(
+        launcher: &Launcher,
+        side: Side<'_>,
+        args: &[String],
+        (from, probe, probes): (Side<'_>, &[String], u64),
+    ) -> anyhow::Result<Proven> {
+        let instance = Self::start_at(launcher, side, args).await?;
+        let before = instance.report().await?;
+        let path = before.path();
+        if let Some(reasons) = before.no_fast_path() {
+            instance.stop(launcher).await?;
+            bail!(reasons);
+        }
+        launcher.client(from, probe, PROBE_DEADLINE, None).await.context("the probe after attaching")?;
+        let claimed = instance.report().await?.frames_in() - before.frames_in();
+        ensure!(claimed >= probes, "attached on {path}, but only {claimed} of {probes} probes were claimed");
+        let why = before.interfaces.first().map_or_else(String::new, |interface| interface.why.clone());
+        let proof = format!("attached on {path}: {claimed} of {probes} probe frames came by it ({why})");
+        Ok(Proven { instance, path, proof })
     }
 
     /// The instance of a program that `plain program` has started, and that serves by the library.

@@ -118,7 +118,6 @@ groups! {
     Trouble "trouble": "A kill under load, and datagrams in pieces",
     Idle "idle": "Nothing to do",
     Burden "burden": "Beside connections that are a burden",
-    Other "other": "What the other paths reach",
 }
 
 /// A value of a row: the row's id, and the value's name.

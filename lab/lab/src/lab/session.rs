@@ -16,6 +16,7 @@ use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
 use super::spec::Table;
+use super::stats::INTERVAL_PAIRS_MIN;
 
 /// The definition of a lab, which [`lab!`] makes.
 #[derive(Debug)]
@@ -159,7 +160,7 @@ impl Session {
         count
     }
 
-    /// Measures these rows by turns, in rounds. Returns how many rounds it was.
+    /// Measures these rows by turns, in rounds, each as often as [`Self::due`] says. Returns how many rounds it was.
     pub(crate) async fn by_turns(
         &self,
         rows: &[&'static str],
@@ -168,11 +169,37 @@ impl Session {
         mut measure: impl AsyncFnMut(&'static str, usize) -> anyhow::Result<Sample>,
     ) -> usize {
         let round = async |round: usize| {
-            for row in by_turns(rows, round) {
+            for row in self.due(rows, rounds, round) {
                 self.step(row, round, measure(row, round)).await;
             }
         };
-        self.in_rounds(rounds, budget, round).await
+        let done = self.in_rounds(self.expect(rows, rounds), budget, round).await;
+        done.min(rounds)
+    }
+
+    /// Announces what will be measured; returns in how many rounds.
+    pub(crate) fn expect(&self, rows: &[&'static str], rounds: usize) -> usize {
+        let each = || rows.iter().map(|row| self.rounds_with(row, rounds));
+        self.progress.expect(each().sum());
+        each().max().unwrap_or(rounds)
+    }
+
+    /// Those of the rows that a round measures, in its order: backwards in odd rounds.
+    pub(crate) fn due(&self, rows: &[&'static str], rounds: usize, round: usize) -> Vec<&'static str> {
+        let is_due = |row: &&'static str| round < self.rounds_with(row, rounds);
+        by_turns(&rows.iter().copied().filter(is_due).collect::<Vec<_>>(), round)
+    }
+
+    /// How many rounds measure a row, where `rounds` measure most. Under `--check` it is as many as its ratios need pairs. A row whose
+    /// ratios need fewer than an interval does is measured once without it.
+    fn rounds_with(&self, row: &str, rounds: usize) -> usize {
+        match (self.lab.table.pairs_of(row), self.check) {
+            (None, _) => rounds,
+            (Some(pairs), true) if pairs < INTERVAL_PAIRS_MIN => pairs.min(rounds),
+            (Some(pairs), true) => pairs.max(rounds),
+            (Some(pairs), false) if pairs < INTERVAL_PAIRS_MIN => pairs.min(self.repeat.unwrap_or(1)),
+            (Some(_), false) => rounds,
+        }
     }
 
     /// Measures a row once. A failure is recorded as its reason, and the lab goes on. A row that never succeeds is left out.
@@ -335,7 +362,7 @@ mod tests {
     fn a_summary_brings_its_rows_and_the_ratios_between_them() {
         let chosen = Selection::of_summary(&quick::LAB).unwrap();
         assert!(chosen.rows.contains("paced-kernel") && chosen.rows.contains("idle-adaptive"));
-        assert!(!chosen.rows.contains("floor-eventfd") && !chosen.rows.contains("packet-poll"));
+        assert!(!chosen.rows.contains("floor-eventfd") && !chosen.rows.contains("tcp-service"));
         assert!(chosen.ratios.contains("udp-rate") && !chosen.ratios.contains("udp-rtt-interrupt"));
     }
 

@@ -73,6 +73,14 @@ impl Table {
         self.row(id).map_or(&[], |row| row.base)
     }
 
+    /// The most pairs that a ratio of this row needs under `--check`; `None` if no ratio is made of it.
+    pub(crate) fn pairs_of(&self, row: &str) -> Option<usize> {
+        let has = |ratio: &&RatioSpec| {
+            ratio.formula.rows().contains(&row) || ratio.also.iter().any(|((also, _), _)| *also == row)
+        };
+        self.ratios.iter().filter(has).map(|ratio| ratio.check_pairs).max()
+    }
+
     /// The fewest pairs under `--check` of a ratio.
     pub(crate) fn pairs(&self, ratio: &str) -> usize {
         self.ratios.iter().find(|spec| spec.id == ratio).map_or(1, |spec| spec.check_pairs)

@@ -106,11 +106,10 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<String> {
     cells
 }
 
-/// The label, with path and mode if it does not contain them.
+/// The label, with the path if it is not the kernel's.
 pub(crate) fn label(spec: &RowSpec, row: &Row) -> String {
-    match (spec.group, row.path.as_deref(), row.mode.as_deref()) {
-        (Group::Other, _, Some(mode)) => format!("{}, {mode}", row.label),
-        (_, Some(path), _) if path != "kernel" && spec.path.is_some() => format!("{} ({path})", row.label),
+    match row.path.as_deref() {
+        Some(path) if path != "kernel" && spec.path.is_some() => format!("{} ({path})", row.label),
         _ => row.label.clone(),
     }
 }

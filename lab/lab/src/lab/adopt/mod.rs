@@ -11,8 +11,6 @@ use crate::lab::session::{Session, lab};
 
 /// Most pairs without `--check`.
 const QUICK_PAIRS: usize = 3;
-/// The row that is measured once.
-const BUILD: &str = "build-empty";
 
 lab!(
     "adopt",
@@ -22,12 +20,9 @@ lab!(
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = session.rounds(QUICK_PAIRS);
-    let programs: Vec<_> = session.rows().into_iter().filter(|row| *row != BUILD).collect();
-    let is_built = session.wants(BUILD);
-    session.progress.expect(usize::from(is_built) + rounds * programs.len());
-    if is_built {
-        session.step(BUILD, 0, builds::empty(session)).await;
-    }
-    let measure = async |row: &'static str, _| memcached::measure(session, row).await;
-    Ok(session.by_turns(&programs, rounds, Duration::MAX, measure).await)
+    let measure = async |row: &'static str, _| match row {
+        "build-empty" => builds::empty(session).await,
+        _ => memcached::measure(session, row).await,
+    };
+    Ok(session.by_turns(&session.rows(), rounds, Duration::MAX, measure).await)
 }

@@ -1,8 +1,6 @@
-//! Measurements besides the walks: the cost of attaching for the kernel's own traffic, of a killed instance, of a stuck
-//! worker; and fragmented datagrams.
+//! Measurements besides the walks: of a killed instance, of a stuck worker; and fragmented datagrams.
 
 use super::{fail_open, fragments, kill9};
-use crate::lab::fallback;
 use crate::lab::session::Session;
 
 /// Kills in a judged run, and in others; a worker is stopped as often.
@@ -20,12 +18,11 @@ const KILL9: &str = "kill9";
 /// Number of steps, for the progress bar.
 pub(super) fn steps(session: &Session) -> usize {
     let all = [FRAGMENTS, KILL9].into_iter().chain(fail_open::PATHS.iter().map(|way| way.row));
-    fallback::steps(session) + all.filter(|row| session.wants(row)).count()
+    all.filter(|row| session.wants(row)).count()
 }
 
 /// Measures the selected rows once. A failure is recorded as the row's reason.
 pub(super) async fn measure(session: &Session) {
-    fallback::round(session, 0).await;
     let kills = session.either(CHECK_KILLS, QUICK_KILLS);
     let datagrams = session.either(CHECK_DATAGRAMS, QUICK_DATAGRAMS);
     if session.wants(FRAGMENTS) {

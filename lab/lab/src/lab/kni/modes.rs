@@ -8,7 +8,7 @@ use twinpath_clients::measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
 use crate::lab::counters::Counters;
-use crate::lab::instance::{Facts, Instance};
+use crate::lab::instance::{Facts, Instance, Proven};
 use crate::lab::peers::{FAST_PORT, LINGER_MS, PLAIN_PORT};
 use crate::lab::process::{Background, Server, Side, words};
 use crate::lab::session::Session;
@@ -138,15 +138,16 @@ impl<'a> Stage<'a> {
         match mode {
             Mode::Plain | Mode::Again => Ok(self.scene(Running::Nothing)),
             Mode::Attached => {
-                let (instance, path, why) = self.attach().await?;
+                let Proven { instance, path, proof } = self.attach().await?;
                 instance.until_idle().await?;
-                Ok(Scene { path: Some(path), notes: vec![why], ..self.scene(Running::Attached(instance)) })
+                let scene = self.scene(Running::Attached(instance));
+                Ok(Scene { path: Some(path), notes: vec![proof], ..scene })
             }
             Mode::Busy => {
-                let (instance, path, why) = self.attach().await?;
+                let Proven { instance, path, proof } = self.attach().await?;
                 let load = self.load(FAST_PORT).await?;
                 let scene = self.scene(Running::Busy(instance, load));
-                Ok(Scene { path: Some(path), notes: vec![why], ..scene })
+                Ok(Scene { path: Some(path), notes: vec![proof], ..scene })
             }
             Mode::BusyKernel => {
                 let echo = words(&format!(
@@ -175,26 +176,18 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// twinpath on the client's interface; requests must arrive on the fast path.
-    async fn attach(&self) -> anyhow::Result<(Instance, String, String)> {
+    /// twinpath on the client's interface.
+    async fn attach(&self) -> anyhow::Result<Proven> {
         let mut args = words(&format!(
             "serve echo --on {} --udp {FAST_PORT} --mode adaptive --workers 1 --cpu {} --linger-ms {LINGER_MS} --reply-rate 0 \
              --reflex off",
             CLIENT.interface, self.session.cpus[1]
         ));
         args.extend(["--socket".to_owned(), self.socket()]);
-        let launcher = &self.session.launcher;
-        let instance = Instance::start_at(launcher, Side::At(self.client(), self.cpu()), &args).await?;
-        let before = instance.report().await?;
-        let path = before.path();
-        ensure!(path != "kernel", "no fast path can be had on {}", CLIENT.interface);
         let probe = self.load_args(FAST_PORT, &format!("--inflight 1 --count {PROBES} --warmup 0"));
-        let side = Side::At(self.server(), self.cpu());
-        launcher.client(side, &probe, PROBE_DEADLINE, None).await.context("the probe after attaching")?;
-        let claimed = instance.report().await?.frames_in() - before.frames_in();
-        ensure!(claimed >= PROBES, "attached on {path}, but only {claimed} of {PROBES} probes were claimed");
-        let why = before.interfaces.first().map_or_else(String::new, |interface| interface.why.clone());
-        Ok((instance, path.clone(), format!("attached on {path}, adaptive ({why})")))
+        let probe = (Side::At(self.server(), self.cpu()), &probe[..], PROBES);
+        let side = Side::At(self.client(), self.cpu());
+        Instance::proven(&self.session.launcher, side, &args, probe).await
     }
 
     /// Starts requests from the server's side to a service on the client's side, on the CPU that the walk does not use.

@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_clients::measure::report::BenchReport;
 
-use super::cases::{Case, RATE, plain_many};
-use super::peers;
-use crate::lab::client;
+use super::{LAB, peers};
+use crate::lab::client::{self, half_of_best};
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::{How, Sample};
 use crate::lab::peers::{LINGER_MS, serve_by_one};
@@ -16,6 +15,8 @@ use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
 use crate::plain::nfs;
 
+/// CPU time of the server for a call.
+pub(crate) const COST: &str = "cpu_us_per_call";
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(6);
 /// The share of the offered rate that must have been answered.
@@ -70,24 +71,28 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    pub(super) async fn measure(&mut self, case: &Case) -> anyhow::Result<Sample> {
-        let rate = case.at_half().then(|| half_of_best(self.session, plain_many())).transpose()?;
-        let more = match case.how.first() {
+    /// The first word of a row's `by` is the server: `ganesha`, which is started once for all of its rows; `plain`, a bare server over
+    /// TCP, or over UDP by the method that it equals; `twinpath`, or `twinpath=requestless`, which never holds a CPU latency request.
+    /// Then comes the client, as [`peers::bench`] takes it, with `half` at half of the best bare server's rate.
+    pub(super) async fn measure(&mut self, row: &str) -> anyhow::Result<Sample> {
+        let spec = LAB.table.row(row).with_context(|| format!("no such row: {row}"))?;
+        let (how, mode) = (spec.how, spec.mode.unwrap_or_default());
+        let plain = LAB.table.against("null-tcp-128-twinpath");
+        let rate = how.has("half").then(|| half_of_best(self.session, plain)).transpose()?;
+        let more = match how.first() {
             ("ganesha", None) => {
                 let (pid, root) = self.ganesha().await?;
                 let target = Target { address: peers::ganesha(), pid, file: format!("--handle {root}") };
-                return self.ask(&target, case.how, rate).await;
+                return self.ask(&target, how, rate).await;
             }
-            ("plain", None) => return self.plain(&peers::tcp_null(case.mode), case.how, rate).await,
-            ("plain", Some(method)) => {
-                return self.plain(&peers::udp_null(method, case.mode), case.how, rate).await;
-            }
+            ("plain", None) => return self.plain(&peers::tcp_null(mode), how, rate).await,
+            ("plain", Some(method)) => return self.plain(&peers::udp_null(method, mode), how, rate).await,
             ("twinpath", None) => "",
             ("twinpath", Some("requestless")) => "--latency-request never",
             other => bail!("no such server: {other:?}"),
         };
-        let instance = self.twinpath(case.mode, more).await?;
-        let result = self.ask_twinpath(&instance, case.how, rate).await;
+        let instance = self.twinpath(mode, more).await?;
+        let result = self.ask_twinpath(&instance, how, rate).await;
         instance.stop(&self.session.launcher).await?;
         result
     }
@@ -169,17 +174,10 @@ impl<'a> Stage<'a> {
             values.insert("offered_per_s", offered);
         }
         if let Some(share) = finished.cpu_share(Duration::from_secs_f64(report.duration_s)) {
-            values.extend([("cpu_server", share), (super::cases::COST, share * 1e6 / report.requests_per_s)]);
+            values.extend([("cpu_server", share), (COST, share * 1e6 / report.requests_per_s)]);
         } else if rate.is_some() {
             bail!("the server's CPU was not read often enough");
         }
         Ok(sample)
     }
-}
-
-/// Half of the best rate of these rows, by the medians so far.
-pub(crate) fn half_of_best(session: &Session, rows: &[&'static str]) -> anyhow::Result<f64> {
-    let record = session.record.borrow();
-    let best = record.best(rows, RATE).context("no bare server's rate was measured")?;
-    Ok(record.median(best, RATE).context("no rate")? / 2.0)
 }

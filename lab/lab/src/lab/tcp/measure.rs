@@ -9,14 +9,13 @@ use twinpath_load::INFLIGHT_MAX;
 use twinpath_observe::report::Report;
 
 use super::LAB;
-use crate::lab::client::{self, BULK, SLACK};
+use crate::lab::client::{self, BULK, RATE, SLACK, half_of_best};
 use crate::lab::instance::Instance;
 use crate::lab::model::{How, Sample};
 use crate::lab::paced::Draw;
 use crate::lab::peers::{self, FAST_PORT, LINGER_MS, TCP_PORT, serve_by_one};
 use crate::lab::process::{Finished, Server, Side, words};
-use crate::lab::rpc::cases::{COST, RATE};
-use crate::lab::rpc::measure::{Stage, Target, half_of_best};
+use crate::lab::rpc::measure::{COST, Stage, Target};
 use crate::lab::rpc::peers as rpc;
 use crate::lab::session::Session;
 use crate::plain::calls::CallsReport;
