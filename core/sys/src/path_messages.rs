@@ -11,9 +11,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, re
 
 use crate::errno::last_errno;
 
-/// The longest part of a message that is kept, bytes: an IPv4 header with all options, the ICMP header, and the
-/// start of the packet that the message is about. An ICMPv6 redirect names its destination at byte 24.
-pub const MESSAGE_BYTES: usize = 128;
+/// The longest part of a message that is kept, bytes. Whoever follows the rules sends no longer one: 576 bytes in IPv4
+/// (RFC 1812 section 4.3.2.3), 1280 in IPv6 (RFC 4443 section 2.4). So its checksum can be verified.
+pub const MESSAGE_BYTES: usize = 1280;
 
 /// Room for a few dozen messages. More than that in one burst are lost; nothing here depends on a single one.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -25,7 +25,8 @@ pub struct PathMessages {
 }
 
 impl PathMessages {
-    /// "Fragmentation needed" and redirects of ICMP (RFC 792, RFC 1191). A message is read with its IP header.
+    /// "Fragmentation needed" and redirects of ICMP (RFC 792, RFC 1191). A message is read with its IP header. The kernel
+    /// copies it before it verifies the checksum (`raw_local_deliver` of net/ipv4/raw.c).
     ///
     /// # Errors
     /// What the kernel returns: EPERM without CAP_NET_RAW.
@@ -51,7 +52,8 @@ impl PathMessages {
         Ok(opened)
     }
 
-    /// "Packet too big" (RFC 4443, 3.2) and redirects (RFC 4861, 4.5) of ICMPv6. A message is read without its IP header.
+    /// "Packet too big" (RFC 4443, 3.2) and redirects (RFC 4861, 4.5) of ICMPv6. A message is read without its IP header;
+    /// its checksum is right (`rawv6_rcv_skb` of net/ipv6/raw.c).
     ///
     /// # Errors
     /// As [`Self::of_ipv4`], and an error if there is no IPv6.

@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::checksum::Sum;
 use crate::{Protocol, be16};
 
 /// Bytes of an ICMP header (RFC 792, RFC 4443).
@@ -22,14 +23,15 @@ pub struct TooBig {
 }
 
 impl TooBig {
-    /// Reads "fragmentation needed" (RFC 792, RFC 1191 section 4) about a TCP segment. `packet` begins with its own IP
-    /// header, and may be cut off behind the first 8 bytes of the quoted segment.
+    /// Reads "fragmentation needed" (RFC 792, RFC 1191 section 4) about a TCP segment. `packet` is the whole message from
+    /// its own IP header on: the checksum of ICMP must be right.
     #[must_use]
     pub fn parse_ipv4(packet: &[u8]) -> Option<Self> {
         const UNREACHABLE: u8 = 3;
         const FRAGMENTATION_NEEDED: u8 = 4;
         let (_, message) = packet.split_at_checked(ipv4_header_len(packet)?)?;
-        if message.get(..2)? != [UNREACHABLE, FRAGMENTATION_NEEDED] {
+        let is_right = Sum::ZERO.bytes(message).fold() == 0xffff;
+        if message.get(..2)? != [UNREACHABLE, FRAGMENTATION_NEEDED] || !is_right {
             return None;
         }
         let quoted = message.get(ICMP_HEADER_LEN..)?;
@@ -44,7 +46,8 @@ impl TooBig {
     }
 
     /// Reads "packet too big" (RFC 4443 section 3.2) about a TCP segment without extension headers: this host sends
-    /// none. `message` begins with the ICMPv6 header.
+    /// none. `message` begins with the ICMPv6 header, and may be cut off behind the first 8 bytes of the quoted
+    /// segment. Its checksum must have been verified.
     #[must_use]
     pub fn parse_ipv6(message: &[u8]) -> Option<Self> {
         const PACKET_TOO_BIG: u8 = 2;
@@ -89,6 +92,14 @@ mod tests {
         packet[41] = 6;
         packet[44..52].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
         packet[52..].copy_from_slice(&[0, 7, 0x9c, 0x40, 1, 2, 3, 4]);
+        sealed(packet)
+    }
+
+    /// With a right checksum of ICMP.
+    fn sealed(mut packet: Vec<u8>) -> Vec<u8> {
+        packet[26..28].fill(0);
+        let checksum = Sum::ZERO.bytes(&packet[24..]).checksum();
+        packet[26..28].copy_from_slice(&checksum.to_be_bytes());
         packet
     }
 
@@ -127,7 +138,14 @@ mod tests {
         for (at, byte) in [(0, 0x44), (24, 5), (25, 1), (32, 0x44), (39, 1), (41, 17)] {
             let mut packet = ipv4.clone();
             packet[at] = byte;
+            assert_eq!(TooBig::parse_ipv4(&sealed(packet)), None, "byte {at}");
+        }
+        // A damaged MTU, or number.
+        for at in [31, 59] {
+            let mut packet = ipv4.clone();
+            packet[at] ^= 1;
             assert_eq!(TooBig::parse_ipv4(&packet), None, "byte {at}");
+            assert!(TooBig::parse_ipv4(&sealed(packet)).is_some());
         }
         for (at, byte) in [(0, 137), (14, 17)] {
             let mut message = ipv6.clone();

@@ -1,8 +1,8 @@
 //! Finds the peers for which the kernel learns another path, from copies of the ICMP messages that announce
 //! it.
 //!
-//! The kernel validates these messages. The copies tell us for which peer to ask the kernel for the route, and which
-//! TCP segment was too long: the kernel knows nothing of connections that are not its own.
+//! The kernel validates these messages after it has copied them. The copies tell us for which peer to ask the kernel for
+//! the route, and which TCP segment was too long: the kernel knows nothing of connections that are not its own.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
