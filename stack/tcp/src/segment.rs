@@ -191,6 +191,6 @@ pub struct Outgoing<'a> {
 /// Where segments go.
 pub trait Sink {
     /// Sends a segment; false if there is no room: the engine offers it again at its next
-    /// [`output`](crate::Tcp::output).
+    /// [`output`](crate::Tcp::output). If it was to leave as several, the first of them alone is offered at once.
     fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool;
 }

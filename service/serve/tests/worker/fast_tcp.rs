@@ -210,7 +210,12 @@ impl Rig {
     }
 
     /// Over these ends of a wire: the worker's, and the client's.
-    fn between((near, wire): (LoopbackPort, LoopbackPort)) -> Self {
+    fn between(ends: (LoopbackPort, LoopbackPort)) -> Self {
+        Self::with_frames(256, ends)
+    }
+
+    /// With so many frames of the worker.
+    fn with_frames(frames: u32, (near, wire): (LoopbackPort, LoopbackPort)) -> Self {
         let (commands, inbox) = mailbox(16).expect("eventfd");
         let (outbox, events) = mailbox(16).expect("eventfd");
         let serve = Arc::new(ServeCounters::for_entries(1));
@@ -228,7 +233,7 @@ impl Rig {
         let programs = Programs::new();
         let demux = Demux::new(Routes::of([(0, &*served)])).with(0, part);
         let demux = demux.with_claims(Some(Box::new(programs.clone())));
-        let pool = Pool::new(256).expect("pool");
+        let pool = Pool::new(frames).expect("pool");
         let config = WorkerConfig { idle: twinpath_worker::idle::IdleConfig::default() };
         let counters = Arc::new(WorkerCounters::default());
         let mut worker =

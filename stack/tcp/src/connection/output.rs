@@ -152,7 +152,14 @@ impl Connection {
                 by_receiver = self.is_blocked_by_receiver();
                 break;
             };
-            self.send_data(now, self.with_push(len), shared, sink)?;
+            let len = self.with_push(len);
+            if let Err(full) = self.send_data(now, len, shared, sink) {
+                // There may never be room for as many segments as one.
+                if len > u32::from(self.mss) {
+                    self.send_data(now, self.mss.into(), shared, sink)?;
+                }
+                return Err(full);
+            }
         }
         if self.unsent() == 0 {
             self.clear(flag::UNCORK);
@@ -403,8 +410,16 @@ impl Connection {
                 break;
             }
             let segments = room.min(self.segments_at_once(shared));
-            if !self.send_again(now, index, segments, shared, sink)? {
-                break;
+            match self.send_again(now, index, segments, shared, sink) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(full) => {
+                    // As in `send_new`.
+                    if self.flight.get(index).is_some_and(|record| record.count > 1) {
+                        self.send_again(now, index, 1, shared, sink)?;
+                    }
+                    return Err(full);
+                }
             }
         }
         Ok(())

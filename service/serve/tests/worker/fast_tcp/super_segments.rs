@@ -17,9 +17,14 @@ const CUTS: Capabilities = Capabilities {
 
 impl Rig {
     fn over(server: Capabilities) -> Self {
+        Self::over_with_frames(256, server)
+    }
+
+    fn over_with_frames(frames: u32, server: Capabilities) -> Self {
         let (near, wire) =
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
-        let mut rig = Self::between((near.with_capabilities(server), wire.with_capabilities(CUTS)));
+        let ends = (near.with_capabilities(server), wire.with_capabilities(CUTS));
+        let mut rig = Self::with_frames(frames, ends);
         rig.learn(Ok(WAY_BACK));
         rig
     }
@@ -43,6 +48,16 @@ fn what_is_ready_leaves_in_super_segments_and_arrives_whole() {
     assert!(rig.serve.fast_tcp.fast_segments_out.get() >= 1_000_000 / 1448);
     assert_eq!(rig.counters.drops.happened().collect::<Vec<_>>(), []);
     assert_eq!(rig.serve.fast_tcp.fast_retransmitted.get(), 0);
+}
+
+#[test]
+fn a_worker_that_never_has_enough_frames_for_a_super_segment_sends_its_segments() {
+    let mut rig = Rig::over_with_frames(120, CUTS);
+    let id = rig.connect(4000);
+    let text = text(100_000);
+    assert!(rig.echo_within(20_000, id, &text) == text);
+    assert_eq!(rig.super_segments.count, 0);
+    assert_eq!(rig.counters.drops.happened().collect::<Vec<_>>(), []);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What leaves, and what waits: the congestion window, probes.
 
 use super::*;
+use crate::segment::Outgoing;
 
 /// Two segments may be in flight.
 fn narrow() -> Config {
@@ -41,5 +42,28 @@ fn a_probe_that_found_no_room_is_not_sent_once_its_answer_has_come() {
         // The last segment was not lost, and nothing else takes its place.
         assert!(said.iter().all(|said| said.seq < 2001), "{said:?}");
         assert_ne!(rig.tcp.next_deadline(), Instant::NEVER);
+    }
+}
+
+/// Has no room for segments that leave as one.
+#[derive(Default)]
+struct Narrow(Log);
+
+impl Sink for Narrow {
+    fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
+        segment.unit == 0 && self.0.send(tuple, segment)
+    }
+}
+
+#[test]
+fn where_there_is_never_room_for_several_segments_as_one_they_leave_one_by_one() {
+    let mut rig = Rig::new(Config::default(), &SACK);
+    assert_eq!(rig.stream().write(&[7; 8000]), 8000);
+    for number in 0..8 {
+        let mut sink = Narrow(Log { iss: rig.iss, ..Log::default() });
+        rig.tcp.output(rig.now, &mut sink);
+        // One in a call: others may need the room.
+        let said: Vec<_> = sink.0.said.iter().map(|said| (said.seq, said.len)).collect();
+        assert_eq!(said, [(1 + number * 1000, 1000)]);
     }
 }
