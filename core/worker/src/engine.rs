@@ -82,6 +82,12 @@ pub trait Engine: Send {
         false
     }
 
+    /// Whether it has something to send before its ports go: a port that is to be detached stays meanwhile, and so does the
+    /// worker. Control waits, so it should be short.
+    fn keeps_ports(&self) -> bool {
+        false
+    }
+
     /// A message from control.
     fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
 }

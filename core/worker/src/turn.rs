@@ -20,7 +20,7 @@ use crate::thread::priority::Priority;
 use crate::thread::request::Request;
 use crate::thread::sleep::{Ready, Sleeper};
 use crate::thread::spin_limit::{Allowed, SpinLimit};
-use queues::port_token;
+use queues::{Leaves, port_token};
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Engine, Io, PEERS};
@@ -122,6 +122,8 @@ pub struct Worker<E: Engine> {
     look_often_until: Instant,
     /// Whether the fds of the ports are in the epoll.
     watching_ports: bool,
+    /// Queues that leave once the engine does not keep its ports.
+    leaving: Vec<Leaves>,
     /// Busy turns since the last sleep.
     busy_streak: u32,
     /// When the last sleep began; `None` once the first packets after it have been taken.
@@ -180,6 +182,7 @@ impl<E: Engine> Worker<E> {
             look_due: Instant::ZERO,
             look_often_until: Instant::ZERO,
             watching_ports: true,
+            leaving: Vec::new(),
             busy_streak: 0,
             slept_since: None,
             woken_by_port: false,
@@ -235,10 +238,11 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    /// Runs turns, and sleeps between them, until control closes the mailbox or the engine is done.
+    /// Runs turns, and sleeps between them, until control closes the mailbox or the engine is done. An engine that keeps its
+    /// ports comes to an end with that.
     #[must_use]
     pub fn run(mut self) -> Remains<E> {
-        while !self.stopping && !self.engine.is_done() {
+        while (!self.stopping || self.engine.keeps_ports()) && !self.engine.is_done() {
             self.go_on();
         }
         // Others can hand over nothing from here on; frames handed over before still leave.
@@ -316,6 +320,9 @@ impl<E: Engine> Worker<E> {
                 self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
             }
             self.fresh = Instant::ZERO;
+        }
+        if !self.leaving.is_empty() {
+            self.detach_free(now);
         }
         // After the engine, which may poll an fd itself: if it has sent an answer, this look overlaps with the
         // peer's work.
@@ -439,8 +446,8 @@ impl<E: Engine> Worker<E> {
             busy = true;
             match command {
                 Command::Attach(queue) => self.attach(queue),
-                Command::Detach { ifindex } => self.detach(now, |queue| queue.ifindex() == ifindex),
-                Command::DetachQueue(id) => self.detach(now, |queue| queue.id() == id),
+                Command::Detach { ifindex } => self.detach_once_free(now, Leaves::Interface(ifindex)),
+                Command::DetachQueue(id) => self.detach_once_free(now, Leaves::Queue(id)),
                 Command::AddPort { carrier, port } => self.add_port(carrier, *port),
                 Command::RemovePort(port) => self.remove_port(now, port),
                 Command::PortElsewhere { port, worker } => {

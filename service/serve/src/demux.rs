@@ -570,6 +570,10 @@ impl Engine for Demux {
         self.took_syns || self.engines().any(|engine| engine.found())
     }
 
+    fn keeps_ports(&self) -> bool {
+        self.engines().any(|engine| engine.keeps_ports())
+    }
+
     fn rest(&mut self, io: &mut Io<'_, ServeEvent>) {
         self.each(io, |engine, io| engine.rest(io));
     }

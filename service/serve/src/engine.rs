@@ -5,6 +5,7 @@ mod change;
 mod fast;
 mod kernel_udp;
 mod late;
+mod moves;
 mod sends;
 
 use std::net::{IpAddr, SocketAddr};
@@ -538,6 +539,10 @@ impl<S: Service> Engine for ServeEngine<S> {
         }
     }
 
+    fn keeps_ports(&self) -> bool {
+        self.fast.as_ref().is_some_and(|fast| fast.is_leaving())
+    }
+
     fn next_deadline(&self) -> Instant {
         let tcp = self.tcp.as_ref().map_or(Instant::NEVER, TcpServer::next_deadline);
         let fast = self.fast.as_ref().map_or(Instant::NEVER, |fast| fast.next_deadline());
@@ -592,7 +597,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.cut(call);
                 }
-                self.cut_fast(now, io);
+                self.cut_fast();
             }
             ServeCommand::Leave => self.leave_fast(now, io),
         }

@@ -435,10 +435,7 @@ impl Tcp {
             let generation = self.slots[index as usize].generation;
             self.abort(now, ConnectionId { index, generation });
         }
-        for index in 0..self.half_open.entries.len() as u32 {
-            self.forget_half_open(index);
-        }
-        self.forget_time_wait();
+        self.forget_records();
     }
 
     /// Opens a connection.
@@ -642,13 +639,32 @@ impl Tcp {
         }
     }
 
-    /// Every connection, but for half-open ones, with whether its program is done with it.
-    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, bool)> + '_ {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let connection = slot.connection.as_deref()?;
-            let id = ConnectionId { index: index as u32, generation: slot.generation };
-            Some((id, connection.is_orphan()))
-        })
+    /// One more than the largest [`ConnectionId::index`] that there has been.
+    #[must_use]
+    pub fn indices(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The connection with this index, if there is one, and whether its program is done with it. It is no half-open one.
+    #[must_use]
+    pub fn connection_at(&self, index: u32) -> Option<(ConnectionId, bool)> {
+        let slot = self.slots.get(index as usize)?;
+        let is_orphan = slot.connection.as_deref()?.is_orphan();
+        Some((ConnectionId { index, generation: slot.generation }, is_orphan))
+    }
+
+    /// Forgets the handshakes that are under way, and the connections in TIME_WAIT.
+    pub fn forget_records(&mut self) {
+        for index in 0..self.half_open.entries.len() as u32 {
+            self.forget_half_open(index);
+        }
+        self.forget_time_wait();
+    }
+
+    /// Whether [`Self::next_gone`] may have something to tell.
+    #[must_use]
+    pub fn has_gone(&self) -> bool {
+        self.gone.as_ref().is_some_and(|gone| !gone.is_empty())
     }
 
     /// The connection as a value, with which another implementation can go on. `None`: there is no such connection, its

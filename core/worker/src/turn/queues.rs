@@ -14,6 +14,24 @@ use crate::thread::sleep::Sleeper;
 /// Maximum number of turns for emptying the rings: more than any ring has bursts.
 const EMPTYING_TURNS_MAX: u32 = 1024;
 
+/// Which queues are to be detached.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaves {
+    /// All of the interface with this index.
+    Interface(u32),
+    /// This one.
+    Queue(PortId),
+}
+
+impl Leaves {
+    fn means(self, queue: &dyn PortQueue) -> bool {
+        match self {
+            Self::Interface(ifindex) => queue.ifindex() == ifindex,
+            Self::Queue(id) => queue.id() == id,
+        }
+    }
+}
+
 impl<E: Engine> Worker<E> {
     /// Attaches a queue before the worker runs; later it is [`Command::Attach`].
     pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
@@ -125,10 +143,23 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    pub(super) fn detach(&mut self, now: Instant, is_meant: impl Fn(&dyn PortQueue) -> bool) {
-        self.empty_ports(now);
-        while let Some(place) = self.ports.place_of_queue(&is_meant) {
-            self.detach_place(place);
+    /// Detaches queues, once the engine does not keep them.
+    pub(super) fn detach_once_free(&mut self, now: Instant, leaves: Leaves) {
+        self.leaving.push(leaves);
+        self.detach_free(now);
+    }
+
+    /// Detaches the queues that wait for it, unless the engine keeps them.
+    #[cold]
+    pub(super) fn detach_free(&mut self, now: Instant) {
+        if self.engine.keeps_ports() {
+            return;
+        }
+        for leaves in std::mem::take(&mut self.leaving) {
+            self.empty_ports(now);
+            while let Some(place) = self.ports.place_of_queue(|queue| leaves.means(queue)) {
+                self.detach_place(place);
+            }
         }
     }
 

@@ -20,6 +20,8 @@ struct Does {
     came: Option<u64>,
     /// Times that it was asked for the stamp.
     asked: u32,
+    /// Runs for which it keeps its ports.
+    keeps_ports: u32,
 }
 
 impl Engine for Does {
@@ -41,7 +43,12 @@ impl Engine for Does {
     }
 
     fn run(&mut self, _: Instant, _: &mut Io<'_, ()>) -> bool {
+        self.keeps_ports = self.keeps_ports.saturating_sub(1);
         self.busy
+    }
+
+    fn keeps_ports(&self) -> bool {
+        self.keeps_ports > 0
     }
 
     fn spins(&self) -> bool {
@@ -79,6 +86,28 @@ fn frames_are_made_to_fit_the_present_mtu() {
     worker.attach(Box::new(port));
     worker.link_changed(0, LinkState { mtu: 1300, cuts_super_frames: false });
     assert_eq!(worker.ports.attached()[0].capabilities().frame_len_max, 1314);
+}
+
+#[test]
+fn a_queue_that_the_engine_keeps_is_detached_as_soon_as_it_does_not() {
+    let id = PortId { port: 0, queue: 0 };
+    for command in [Command::Detach { ifindex: 0 }, Command::DetachQueue(id)] {
+        let (mut worker, mut commands) = worker(Does { keeps_ports: 3, ..Does::default() });
+        let (near, _far) = loopback::pair(id, PortId { port: 1, queue: 0 }).expect("eventfds");
+        worker.attach(Box::new(near));
+        assert!(commands.send(command).is_ok());
+        for left in [1, 1, 0] {
+            worker.turn(Instant::ZERO);
+            assert_eq!(worker.ports.queues().len(), left);
+        }
+    }
+}
+
+#[test]
+fn a_worker_whose_engine_keeps_its_ports_ends_after_that() {
+    let (worker, commands) = worker(Does { keeps_ports: 3, busy: true, ..Does::default() });
+    drop(commands);
+    assert_eq!(worker.run().engine.keeps_ports, 0);
 }
 
 #[test]

@@ -17,12 +17,9 @@ use twinpath_wire::{ChecksumTrust, EtherType, Protocol, TooBig, eth, tcp_frame};
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
-use crate::fast_tcp::{
-    Beside, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Hops, Out, TcpClaims,
-    User, is_to_come,
-};
+use crate::fast_tcp::{Beside, EngineListener, FastCall, FastTcp, Hops, Out, TcpClaims, is_to_come};
 use crate::kernel_tcp::TcpServer;
-use crate::streams::{Change, Ready};
+use crate::streams::Ready;
 
 /// Maximum number of timers of each kind that are served in one turn.
 const TIMERS_PER_TURN: u32 = 256;
@@ -31,7 +28,7 @@ const TIMERS_PER_TURN: u32 = 256;
 const ROUNDS: usize = 8;
 
 /// No port: none is preferred.
-const NO_PORT: PortId = PortId { port: u16::MAX, queue: u16::MAX };
+pub(super) const NO_PORT: PortId = PortId { port: u16::MAX, queue: u16::MAX };
 
 /// What a segment was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +127,7 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = fast.as_deref_mut() else { return };
         fast.server.count_elsewhere(tcp.as_ref().map_or(0, TcpServer::open_connections));
         fast.is_unfinished = true;
+        let is_moving = fast.moves.is_some();
         for _ in 0..ROUNDS {
             let mut had_events = false;
             while let Some(event) = fast.server.listener().next_ready() {
@@ -145,7 +143,8 @@ impl<S: Service> ServeEngine<S> {
                 had_events = true;
                 listener.tcp_mut().path_carries(&tuple, mtu);
             }
-            while let Some(tuple) = beside.stranded.next_over(now) {
+            // What moves has no way, and needs none.
+            while !is_moving && let Some(tuple) = beside.stranded.next_over(now) {
                 had_events = true;
                 listener.tcp_mut().give_up(&tuple);
             }
@@ -182,6 +181,7 @@ impl<S: Service> ServeEngine<S> {
         let (drops, handlers) = (io.fds.drops(), handlers.as_mut());
         let counters = &counters.fast_connections;
         server.run(FastCall { now, service, counters, drops, io: &(), handlers });
+        self.move_some(now, io);
         self.serve_fast(now, port, io);
     }
 
@@ -271,57 +271,6 @@ impl<S: Service> ServeEngine<S> {
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         fast.server.drain(false, FastCall { now, service, counters, drops, io: &(), handlers });
         self.serve_fast(now, NO_PORT, io);
-    }
-
-    /// Closes all remaining connections; the kernel delivers what they have sent, if it can go on with them.
-    pub(super) fn cut_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        self.move_fast(now, User::None, io);
-        let Self { fast, counters, service, handlers, .. } = self;
-        let Some(fast) = fast.as_deref_mut() else { return };
-        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
-        fast.server.cut(FastCall { now, service, counters, drops, io: &(), handlers });
-        fast.cut(now);
-        self.serve_fast(now, NO_PORT, io);
-    }
-
-    /// Lets sockets of the kernel go on with all connections: the path to their peers is about to end. What cannot go on
-    /// is reset. The tuples are released with the next [`Self::settle_claims`], so that the kernel gets what peers send
-    /// after that.
-    pub(super) fn leave_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        // Those that wait to be accepted go on, too.
-        self.serve_fast(now, NO_PORT, io);
-        self.move_fast(now, User::Server, io);
-        let Some(fast) = self.fast.as_deref_mut() else { return };
-        fast.abort_all(now);
-        self.serve_fast(now, NO_PORT, io);
-    }
-
-    fn move_fast(&mut self, now: Instant, user: User, io: &mut Io<'_, ServeEvent>) {
-        let Self { fast, counters, service, handlers, .. } = self;
-        let Some(fast) = fast.as_deref_mut() else { return };
-        let ifindex = fast.ifindex;
-        let counted = &counters.fast_tcp;
-        let (fds, output_max) = (&io.fds, fast.output_max);
-        let change = |listener: &mut EngineListener, connection: &mut EngineConnection, number| match listener
-            .move_to_kernel(now, connection, user, (output_max, ifindex))
-        {
-            Ok(None) => Change::None,
-            Ok(Some(socket)) if fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok() => {
-                counted.fast_moved.add(1);
-                Change::Moved
-            }
-            Ok(Some(_)) | Err(_) => {
-                listener.reset(now, connection);
-                counted.fast_not_moved.add(1);
-                Change::Lost
-            }
-        };
-        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
-        let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
-        fast.server.change_streams(change, &mut call);
-        let (left, lost) = fast.server.listener().leave_orphans(now, ifindex);
-        counted.fast_moved.add(left);
-        counted.fast_not_moved.add(lost);
     }
 
     /// Serves a connection that has moved to a socket. Returns whether bytes moved.

@@ -14,7 +14,7 @@ use twinpath_tcp::{
 };
 use twinpath_time::Instant;
 
-use super::moving::{User, to_socket};
+use super::moving::{User, len_of, to_socket};
 use crate::kernel_tcp::{Buffers, KernelStream, Socket};
 use crate::streams::{Listener, Ready};
 
@@ -166,8 +166,8 @@ impl EngineListener {
     }
 
     /// Lets a socket of the kernel go on with a connection, unless one does. Returns the socket, to be watched under the
-    /// connection's number, unless it is closed now. `output_max`: bytes that it sends in one call; `ifindex`: the link of addresses that need
-    /// one.
+    /// connection's number unless it is closed now, and how many bytes were copied. `output_max`: bytes that it sends in
+    /// one call; `ifindex`: the link of addresses that need one.
     ///
     /// # Errors
     /// What the kernel returns: the engine has the connection as before.
@@ -177,16 +177,17 @@ impl EngineListener {
         connection: &'a mut EngineConnection,
         user: User,
         (output_max, ifindex): (usize, u32),
-    ) -> io::Result<Option<&'a Socket>> {
+    ) -> io::Result<Option<(&'a Socket, usize)>> {
         let Carrier::Engine(id) = connection.0 else { return Ok(None) };
         let snapshot = self.tcp.snapshot(now, id).ok_or(io::ErrorKind::NotConnected)?;
+        let bytes = len_of(&snapshot);
         let socket = to_socket(&snapshot, user, ifindex)?;
         self.forget(id);
         self.moved += 1;
         self.buffers.get_or_insert_with(|| Buffers::new(output_max));
         connection.0 = Carrier::Kernel(Box::new(socket));
         Ok(match &connection.0 {
-            Carrier::Kernel(socket) => Some(socket),
+            Carrier::Kernel(socket) => Some((socket, bytes)),
             Carrier::Engine(_) => None,
         })
     }
@@ -200,24 +201,28 @@ impl EngineListener {
         }
     }
 
-    /// Lets the kernel deliver what connections have to send that the server is done with, and resets those that no socket
-    /// can go on with. Returns how many it has, and how many it has not.
-    pub(crate) fn leave_orphans(&mut self, now: Instant, ifindex: u32) -> (u64, u64) {
-        let orphans: Vec<_> =
-            self.tcp.connections().filter_map(|(id, is_orphan)| is_orphan.then_some(id)).collect();
-        let (mut left, mut lost) = (0, 0);
-        for id in orphans {
-            let Some(snapshot) = self.tcp.snapshot(now, id) else { continue };
-            // Closed, it goes on without a user.
-            if to_socket(&snapshot, User::None, ifindex).is_ok() {
-                self.forget(id);
-                left += 1;
-            } else {
-                self.tcp.abort(now, id);
-                lost += 1;
-            }
+    /// Lets the kernel deliver what the connection with this index of the engine has to send, if the server is done with
+    /// it, or resets it if no socket can go on with it. Returns how many bytes were copied; `None`: there is no such
+    /// connection.
+    ///
+    /// # Errors
+    /// What the kernel returns; the connection was reset then.
+    pub(crate) fn leave_orphan(
+        &mut self,
+        now: Instant,
+        index: u32,
+        ifindex: u32,
+    ) -> io::Result<Option<usize>> {
+        let Some((id, true)) = self.tcp.connection_at(index) else { return Ok(None) };
+        let Some(snapshot) = self.tcp.snapshot(now, id) else { return Ok(None) };
+        let bytes = len_of(&snapshot);
+        // Closed, it goes on without a user.
+        if let Err(error) = to_socket(&snapshot, User::None, ifindex) {
+            self.tcp.abort(now, id);
+            return Err(error);
         }
-        (left, lost)
+        self.forget(id);
+        Ok(Some(bytes))
     }
 
     fn forget(&mut self, id: ConnectionId) {

@@ -29,7 +29,7 @@ use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
-pub(crate) use moving::{User, with_scope};
+pub(crate) use moving::{Budget, Moves, User, with_scope};
 pub(crate) use out::{Beside, Hops, Out, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
@@ -42,6 +42,9 @@ pub(crate) const FIRST_MOVED_TOKEN: u32 = 1 << 23;
 /// The longest IP packet that a frame of the pool holds.
 pub(crate) const MTU_MAX: u32 =
     twinpath_frame::CHUNK_SIZE - twinpath_frame::HEADROOM - twinpath_wire::eth::HEADER_LEN as u32;
+
+/// Maximum number of tuples that are released in one turn, each by a system call.
+const RELEASES_PER_TURN: u32 = 256;
 
 /// The MTU of the engine until it knows a port.
 const MTU_AT_FIRST: u16 = 1500;
@@ -81,6 +84,10 @@ pub(crate) struct FastTcp<C> {
     pub(crate) ifindex: u32,
     /// The bytes of a packet that came in several frames.
     pub(crate) whole: Vec<u8>,
+    /// What moves to the kernel, some of it in each turn.
+    pub(crate) moves: Option<Moves>,
+    /// Tuples are left to be released.
+    is_releasing: bool,
     /// Events or segments are left for the next turn.
     pub(crate) is_unfinished: bool,
     /// The rest is not waited for any more.
@@ -112,6 +119,8 @@ impl<C: Send> FastTcp<C> {
             output_max,
             ifindex: 0,
             whole: Vec::new(),
+            moves: None,
+            is_releasing: false,
             is_unfinished: false,
             is_cut: false,
         }
@@ -131,12 +140,24 @@ impl<C: Send> FastTcp<C> {
     /// When it has something to do that no frame or event announces.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
-        if self.is_unfinished {
+        if self.is_unfinished || self.is_leaving() {
             return Instant::ZERO;
         }
         let kept = self.declined.deadline().min(self.beside.stranded.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
         own.min(self.waiting.deadline()).min(kept)
+    }
+
+    /// Whether connections are about to move to the kernel, or their tuples to be released.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.moves.is_some() || self.is_releasing
+    }
+
+    /// All connections are to move to the kernel; if they are about to be closed there, they still are.
+    pub(crate) fn move_all(&mut self) {
+        let is_cut = self.moves.as_ref().is_some_and(|moves| moves.user == User::None);
+        let user = if is_cut { User::None } else { User::Server };
+        self.moves = Some(Moves::of(user, self.server.numbers()));
     }
 
     /// Leaves a connection that has not begun to the kernel.
@@ -169,9 +190,12 @@ impl<C: Send> FastTcp<C> {
     pub(crate) fn settle(&mut self, now: Instant, questions: u32, claims: &mut dyn TcpClaims) {
         self.questions = questions;
         self.declined.settle(now, claims);
-        while let Some(tuple) = self.server.listener().tcp_mut().next_gone() {
+        let tcp = self.server.listener().tcp_mut();
+        for _ in 0..RELEASES_PER_TURN {
+            let Some(tuple) = tcp.next_gone() else { break };
             claims.release(tuple.local(), tuple.remote());
         }
+        self.is_releasing = tcp.has_gone();
     }
 
     /// Releases every tuple: nobody is left to answer.
@@ -186,11 +210,11 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
-    /// Resets all connections, once the server has closed its own, and leaves those that have not begun to the kernel.
-    pub(crate) fn abort_all(&mut self, now: Instant) {
+    /// Leaves to the kernel what has no connection yet, or none any more.
+    pub(crate) fn leave_records(&mut self, now: Instant) {
         let waiting: Vec<_> = self.waiting.take_all().collect();
         waiting.into_iter().for_each(|tuple| self.decline(now, tuple));
-        self.server.listener().abort_all(now);
+        self.server.listener().tcp_mut().forget_records();
     }
 
     /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.

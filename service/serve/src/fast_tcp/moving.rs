@@ -1,7 +1,9 @@
-//! Connections of the engine that go on in sockets of the kernel, as the path to their peers ends.
+//! Connections of the engine that go on in sockets of the kernel, as the path to their peers ends. Each takes some tens of
+//! system calls, and there may be very many: a turn of the worker moves some of them.
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use twinpath_sys::tcp_repair::{Established, Fin, RepairWindow, restore};
@@ -16,6 +18,63 @@ pub(crate) enum User {
     Server,
     /// Nobody: the kernel delivers what is to be sent.
     None,
+}
+
+/// Maximum number of connections that move in one turn: about a millisecond, in which the worker does nothing else.
+const MOVES_PER_TURN: u32 = 16;
+
+/// After so many bytes of connections that move, the others wait for the next turn.
+const BYTES_PER_TURN: usize = 1 << 20;
+
+/// Maximum number of places in tables that are looked at in one turn, whether there is a connection or not.
+const LOOKS_PER_TURN: u32 = 4096;
+
+/// What is left to be moved, of all connections that there were when it began.
+#[derive(Clone, Debug)]
+pub(crate) struct Moves {
+    pub(crate) user: User,
+    /// The numbers of the server's connections. They come first.
+    pub(crate) numbers: Range<u32>,
+    /// The next index of the engine's connections: some of them, the server is done with.
+    pub(crate) index: u32,
+}
+
+impl Moves {
+    /// All of the server's connections, whose numbers are below `numbers`, and those that it is done with.
+    pub(crate) const fn of(user: User, numbers: u32) -> Self {
+        Self { user, numbers: 0..numbers, index: 0 }
+    }
+}
+
+/// What a turn may still move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    connections: u32,
+    bytes: usize,
+    looks: u32,
+}
+
+impl Budget {
+    pub(crate) const OF_A_TURN: Self =
+        Self { connections: MOVES_PER_TURN, bytes: BYTES_PER_TURN, looks: LOOKS_PER_TURN };
+
+    /// Whether another place of a table may be looked at.
+    pub(crate) const fn looks(&mut self) -> bool {
+        let is_left = self.connections > 0 && self.bytes > 0 && self.looks > 0;
+        self.looks = self.looks.saturating_sub(1);
+        is_left
+    }
+
+    /// A connection has moved with so many bytes, or could not.
+    pub(crate) const fn took(&mut self, bytes: usize) {
+        self.connections = self.connections.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// The bytes that move with a connection.
+pub(super) const fn len_of(snapshot: &Snapshot<'_>) -> usize {
+    snapshot.unacknowledged.len() + snapshot.unsent.len() + snapshot.received.len()
 }
 
 /// A socket of the kernel that goes on with a connection. `ifindex`: the link of addresses that need one.
@@ -74,5 +133,24 @@ pub(crate) fn with_scope(address: SocketAddr, ifindex: u32) -> SocketAddr {
             SocketAddr::V6(v6)
         }
         address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_ends_by_connections_by_bytes_or_by_places_without_one() {
+        let of_turn = |bytes: Option<usize>| {
+            let (mut budget, mut looks) = (Budget::OF_A_TURN, 0);
+            while budget.looks() {
+                looks += 1;
+                bytes.into_iter().for_each(|bytes| budget.took(bytes));
+            }
+            looks
+        };
+        assert_eq!((of_turn(None), of_turn(Some(0))), (4096, 16));
+        assert_eq!((of_turn(Some(100_000)), of_turn(Some(1 << 30))), (11, 1));
     }
 }

@@ -262,10 +262,15 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
     pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S, L>) {
         self.ending = None;
         for number in 0..self.table.end() {
-            if let Some(tracked) = self.table.get(number) {
-                let (held, why) = (tracked.held(&self.listener), tracked.connection.cut_off());
-                self.close(number, held, why, &mut call);
-            }
+            self.cut_one(number, &mut call);
+        }
+    }
+
+    /// Closes the connection with this number, if there is one, as [`Self::cut`] does.
+    pub fn cut_one<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
+        if let Some(tracked) = self.table.get(number) {
+            let (held, why) = (tracked.held(&self.listener), tracked.connection.cut_off());
+            self.close(number, held, why, call);
         }
     }
 

@@ -1,5 +1,6 @@
 //! TCP on the fast path: a client's engine over the wire's other end, and the kernel's programs as a double.
 
+mod moves;
 mod super_segments;
 
 use std::collections::{HashMap, VecDeque};
@@ -16,9 +17,10 @@ use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue};
 use twinpath_serve::fast_tcp::{FastTcpConfig, TcpClaims};
 use twinpath_serve::{
     Demux, DemuxCommand, KernelSide, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
-    ServeEvent, Served, ServicePart,
+    ServeEvent, Served, ServicePart, TcpTotals,
 };
 use twinpath_service::Echo;
+use twinpath_stream::TcpLimits;
 use twinpath_tcp::{Config, ConnectionId, Later, Options, Outgoing, Segment, Sink, Tcp, Tuple, Unknown};
 use twinpath_time::{Duration, Instant};
 use twinpath_udp::egress::{KernelReason, Update};
@@ -211,11 +213,13 @@ impl Rig {
 
     /// Over these ends of a wire: the worker's, and the client's.
     fn between(ends: (LoopbackPort, LoopbackPort)) -> Self {
-        Self::with_frames(256, ends)
+        Self::with_room(256, 8, ends)
     }
 
-    /// With so many frames of the worker.
-    fn with_frames(frames: u32, (near, wire): (LoopbackPort, LoopbackPort)) -> Self {
+    /// With so many frames of the worker, and room for so many connections.
+    fn with_room(frames: u32, connections: u32, (near, wire): (LoopbackPort, LoopbackPort)) -> Self {
+        let limits = TcpLimits { connections, connections_per_source: connections, ..TcpLimits::default() };
+        let totals = Arc::new(TcpTotals::new(limits, 1));
         let (commands, inbox) = mailbox(16).expect("eventfd");
         let (outbox, events) = mailbox(16).expect("eventfd");
         let serve = Arc::new(ServeCounters::for_entries(1));
@@ -226,7 +230,7 @@ impl Rig {
             reply_rate: 0,
             any_source_port: false,
             keeper: None,
-            kernel: KernelSide { connections: 8, ..KernelSide::default() },
+            kernel: KernelSide { connections, totals, ..KernelSide::default() },
             fast_tcp: Some(FastTcpConfig::new(vec!["[::]:7".parse().expect("an address")])),
         };
         let part = ServicePart::new(ServeEngine::new(Echo, config, Arc::clone(&serve)), Arc::clone(&serve));

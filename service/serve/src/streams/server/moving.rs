@@ -17,30 +17,34 @@ pub enum Change {
 }
 
 impl<L: Listener, C: Send> StreamServer<L, C> {
-    /// Lets `change` change the stream of each connection, given its number. A connection keeps its state, its name and
-    /// its deadlines.
-    pub fn change_streams<S: Service<Connection = C>>(
+    /// One more than the largest number that a connection has had.
+    pub const fn numbers(&self) -> u32 {
+        self.table.end()
+    }
+
+    /// Lets `change` change the stream of the connection with this number, if there is one. The connection keeps its state,
+    /// its name and its deadlines.
+    pub fn change_stream<S: Service<Connection = C>>(
         &mut self,
-        mut change: impl FnMut(&mut L, &mut L::Stream, u32) -> Change,
+        number: u32,
+        change: impl FnOnce(&mut L, &mut L::Stream) -> Change,
         call: &mut Call<'_, '_, S, L>,
     ) {
-        for number in 0..self.table.end() {
-            let Self { table, listener, .. } = self;
-            let Some(tracked) = table.get(number) else { continue };
-            let before = tracked.held(listener);
-            match change(listener, &mut tracked.stream, number) {
-                Change::None => {}
-                Change::Lost => self.close(number, before, Closed::Broken, call),
-                Change::Moved => {
-                    // Bytes that have moved along are announced by no event.
-                    tracked.connection.woken(false);
-                    let held = tracked.held(listener);
-                    self.again.add(number);
-                    if held > 0 {
-                        self.table.holds_some(number);
-                    }
-                    self.holds(before, held, call);
+        let Self { table, listener, .. } = self;
+        let Some(tracked) = table.get(number) else { return };
+        let before = tracked.held(listener);
+        match change(listener, &mut tracked.stream) {
+            Change::None => {}
+            Change::Lost => self.close(number, before, Closed::Broken, call),
+            Change::Moved => {
+                // Bytes that have moved along are announced by no event.
+                tracked.connection.woken(false);
+                let held = tracked.held(listener);
+                self.again.add(number);
+                if held > 0 {
+                    self.table.holds_some(number);
                 }
+                self.holds(before, held, call);
             }
         }
     }

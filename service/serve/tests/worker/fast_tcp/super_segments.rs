@@ -24,7 +24,7 @@ impl Rig {
         let (near, wire) =
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
         let ends = (near.with_capabilities(server), wire.with_capabilities(CUTS));
-        let mut rig = Self::with_frames(frames, ends);
+        let mut rig = Self::with_room(frames, 8, ends);
         rig.learn(Ok(WAY_BACK));
         rig
     }

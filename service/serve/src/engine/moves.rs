@@ -1,0 +1,108 @@
+//! Connections of the fast path that move to the kernel, some of them in each turn.
+
+use twinpath_service::Service;
+use twinpath_time::Instant;
+use twinpath_worker::Io;
+
+use super::fast::NO_PORT;
+use super::{ServeEngine, ServeEvent};
+use crate::fast_tcp::{Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, Moves, User};
+use crate::kernel_tcp::Socket;
+use crate::streams::Change;
+
+impl<S: Service> ServeEngine<S> {
+    /// Lets sockets of the kernel go on with all connections, from the next run on: the path to their peers is about to end.
+    /// What cannot go on is reset. Tuples are released with the next [`Self::settle_claims`], so that the kernel gets what
+    /// peers send after that. The engine [keeps its ports](twinpath_worker::Engine::keeps_ports) until all is done.
+    pub(super) fn leave_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        // Those that wait to be accepted go on, too.
+        self.serve_fast(now, NO_PORT, io);
+        let Some(fast) = self.fast.as_deref_mut() else { return };
+        fast.leave_records(now);
+        fast.move_all();
+    }
+
+    /// Closes all remaining connections, from the next run on; the kernel delivers what they have sent, if it can go on with
+    /// them.
+    pub(super) fn cut_fast(&mut self) {
+        if let Some(fast) = self.fast.as_deref_mut() {
+            fast.moves = Some(Moves::of(User::None, fast.server.numbers()));
+        }
+    }
+
+    /// Moves as many connections as a turn may, if there are some to be moved.
+    pub(super) fn move_some(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Some(mut moves) = self.fast.as_deref_mut().and_then(|fast| fast.moves.take()) else { return };
+        let mut budget = Budget::OF_A_TURN;
+        while !moves.numbers.is_empty() && budget.looks() {
+            self.move_one(now, moves.numbers.start, moves.user, &mut budget, io);
+            moves.numbers.start += 1;
+        }
+        let counters = &self.counters.fast_tcp;
+        let Some(fast) = self.fast.as_deref_mut() else { return };
+        let ifindex = fast.ifindex;
+        let listener = fast.server.listener();
+        while moves.numbers.is_empty() && moves.index < listener.tcp().indices() && budget.looks() {
+            match listener.leave_orphan(now, moves.index, ifindex) {
+                Ok(None) => {}
+                Ok(Some(bytes)) => {
+                    budget.took(bytes);
+                    counters.fast_moved.add(1);
+                }
+                Err(_) => {
+                    budget.took(0);
+                    counters.fast_not_moved.add(1);
+                }
+            }
+            moves.index += 1;
+        }
+        let is_over = moves.numbers.is_empty() && moves.index >= listener.tcp().indices();
+        if !is_over {
+            fast.moves = Some(moves);
+        } else if moves.user == User::None
+            && let Some((fast, call)) = self.fast(now, io)
+        {
+            fast.server.cut(call);
+            fast.cut(now);
+        }
+    }
+
+    /// Moves the connection with this number, if there is one on the fast path. Without a user it is closed.
+    fn move_one(
+        &mut self,
+        now: Instant,
+        number: u32,
+        user: User,
+        budget: &mut Budget,
+        io: &mut Io<'_, ServeEvent>,
+    ) {
+        let Self { fast, counters, service, handlers, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let (counted, link) = (&counters.fast_tcp, (fast.output_max, fast.ifindex));
+        let is_watched = |socket: &Socket| {
+            user == User::None || io.fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok()
+        };
+        let change = |listener: &mut EngineListener, connection: &mut EngineConnection| match listener
+            .move_to_kernel(now, connection, user, link)
+        {
+            Ok(None) => Change::None,
+            Ok(Some((socket, bytes))) if is_watched(socket) => {
+                budget.took(bytes);
+                counted.fast_moved.add(1);
+                Change::Moved
+            }
+            Ok(Some(_)) | Err(_) => {
+                budget.took(0);
+                listener.reset(now, connection);
+                counted.fast_not_moved.add(1);
+                Change::Lost
+            }
+        };
+        let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
+        let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
+        fast.server.change_stream(number, change, &mut call);
+        if user == User::None {
+            fast.server.cut_one(number, &mut call);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Very many connections that move to the kernel: a turn moves some of them, and the others are served meanwhile.
+
+use twinpath_sys::Namespace;
+use twinpath_test_rig::{ip_here, root_or_skip};
+
+use super::*;
+
+const MANY: u32 = 3000;
+
+/// What a turn may move (`MOVES_PER_TURN`).
+const IN_A_TURN: u64 = 16;
+
+impl Rig {
+    fn with_many() -> (Self, Vec<ConnectionId>) {
+        let ends = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
+        let mut rig = Self::with_room(256, MANY, ends);
+        rig.learn(Ok(WAY_BACK));
+        let mut all = Vec::new();
+        while all.len() < MANY as usize {
+            let first = 4000 + all.len() as u16;
+            all.extend((first..first + 20).map(|port| rig.connect(port)));
+            rig.turns(3);
+        }
+        assert_eq!((rig.counts(), rig.kernel.len()), ((MANY.into(), MANY.into()), 0));
+        (rig, all)
+    }
+
+    /// Tells the worker to leave, and then to give its port back.
+    fn leave(&mut self, command: ServeCommand) {
+        assert!(self.commands.send(Command::Engine(DemuxCommand::Each(command))).is_ok());
+        assert!(self.commands.send(Command::DetachQueue(PortId { port: 0, queue: 0 })).is_ok());
+    }
+
+    fn has_port(&mut self) -> bool {
+        let mut has = true;
+        while let Some(event) = self.events.take() {
+            has &= !matches!(event, Event::Detached(_));
+        }
+        has
+    }
+
+    /// How many have moved, or could not.
+    fn done(&self) -> u64 {
+        self.serve.fast_tcp.fast_moved.get() + self.serve.fast_tcp.fast_not_moved.get()
+    }
+
+    /// Turns until the port is back. Returns how many connections the longest turn has dealt with, and how many turns there
+    /// were.
+    fn until_it_has_left(&mut self) -> (u64, u64) {
+        let (mut longest, mut turns, mut before) = (0, 0, self.done());
+        let mut tuples = self.programs.known().tuples.len();
+        while self.has_port() {
+            self.turn();
+            longest = longest.max(self.done() - before);
+            before = self.done();
+            let left = self.programs.known().tuples.len();
+            assert!(tuples - left <= 256, "{} were released in a turn", tuples - left);
+            tuples = left;
+            turns += 1;
+            assert!(turns < 2 * u64::from(MANY), "it never ends");
+        }
+        assert_eq!(tuples, 0, "it has its port until all are released");
+        (longest, turns)
+    }
+}
+
+#[test]
+fn connections_that_cannot_move_are_reset_some_in_each_turn_and_the_port_stays_until_then() {
+    let (mut rig, all) = Rig::with_many();
+    rig.leave(ServeCommand::Leave);
+    let (longest, turns) = rig.until_it_has_left();
+    assert_eq!(longest, IN_A_TURN);
+    assert!(turns >= u64::from(MANY) / IN_A_TURN, "{turns}");
+    assert_eq!((rig.serve.fast_tcp.fast_moved.get(), rig.counts().0), (0, 0), "no such address is here");
+    assert_eq!(rig.serve.fast_tcp.fast_not_moved.get(), MANY.into());
+    let is_open = |id: &&ConnectionId| rig.tcp.info(rig.now, **id).is_some_and(|info| info.ended.is_none());
+    assert_eq!(all.iter().filter(is_open).count(), 0, "each client knows");
+}
+
+/// Runs a test where the addresses of the rig are the kernel's.
+fn where_the_kernel_has_the_address(test: impl Fn() + Sync) {
+    if !root_or_skip() {
+        return;
+    }
+    let work = || {
+        for arguments in [
+            "link add near type veth peer name far",
+            "addr add 192.0.2.1/24 dev near",
+            "link set far up",
+            "link set near up",
+        ] {
+            ip_here(arguments);
+        }
+        test();
+    };
+    Namespace::new().expect("root may").run(work).expect("no panic");
+}
+
+#[test]
+fn those_whose_turn_has_not_come_are_served_by_the_fast_path() {
+    where_the_kernel_has_the_address(|| {
+        let (mut rig, all) = Rig::with_many();
+        rig.leave(ServeCommand::Leave);
+        rig.turns(2);
+        let moved = rig.serve.fast_tcp.fast_moved.get();
+        assert!((1..=3 * IN_A_TURN).contains(&moved), "{moved}");
+        let last = *all.last().expect("many");
+        assert_eq!(rig.echo_within(40, last, b"still here"), b"still here");
+        assert!(rig.serve.fast_tcp.fast_moved.get() < u64::from(MANY) / 2);
+        let (longest, _) = rig.until_it_has_left();
+        assert_eq!((longest, rig.serve.fast_tcp.fast_moved.get()), (IN_A_TURN, MANY.into()));
+        assert_eq!((rig.serve.fast_tcp.fast_not_moved.get(), rig.was_reset()), (0, false));
+        assert_eq!(rig.counts().0, MANY.into(), "the service has them all");
+        assert_eq!(rig.serve.fast_tcp.fast_in_kernel.get(), MANY.into());
+        drop(rig);
+    });
+}
+
+#[test]
+fn a_drain_that_is_cut_lets_the_kernel_deliver_some_in_each_turn() {
+    where_the_kernel_has_the_address(|| {
+        let (mut rig, _) = Rig::with_many();
+        rig.tell(ServeCommand::Drain { handed_over: false });
+        assert!(rig.counts().0 > u64::from(MANY) / 2, "no turn tells all of them to end");
+        rig.leave(ServeCommand::Cut);
+        let (longest, _) = rig.until_it_has_left();
+        assert_eq!((longest, rig.counts().0), (IN_A_TURN, 0));
+        assert_eq!((rig.serve.fast_tcp.fast_not_moved.get(), rig.was_reset()), (0, false));
+    });
+}
