@@ -42,6 +42,7 @@ mod switch;
 mod take_over;
 mod tcp;
 mod tcp_clients;
+mod tcp_moves;
 mod top;
 mod trouble;
 mod tune;

@@ -18,7 +18,7 @@ use crate::rig::{PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, link, until};
 use crate::root_or_skip;
 use crate::several::file;
 
-const FAST: [&str; 4] = ["--path", "packet", "--tcp-path", "fast"];
+pub(crate) const FAST: [&str; 4] = ["--path", "packet", "--tcp-path", "fast"];
 
 /// The flag RST (RFC 9293 section 3.1).
 pub(crate) const RST: u8 = 4;
@@ -299,7 +299,7 @@ fn a_reload_that_changes_the_sources_is_taken() {
 }
 
 /// Forbids claims on the server's interface, or permits them again.
-fn permit_claims(rig: &Rig, permitted: bool) {
+pub(crate) fn permit_claims(rig: &Rig, permitted: bool) {
     let strictness = if permitted { "0" } else { "1" };
     let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", strictness);
     rig.server.run(write).unwrap().unwrap();

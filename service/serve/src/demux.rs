@@ -22,7 +22,7 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 use twinpath_inspect::ServeCounters;
 
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
-use crate::fast_tcp::{Declined, TcpClaims};
+use crate::fast_tcp::{Declined, Opening, TcpClaims};
 use crate::limits::ServiceLimits;
 
 /// Maximum number of parts, and so of services, of a worker.
@@ -138,6 +138,7 @@ trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn is_drained(&self) -> bool;
     fn forget(&self, io: &Io<'_, ServeEvent>);
     fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool;
+    fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>);
     fn syn_room(&self) -> Option<u32>;
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool;
     fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims);
@@ -163,6 +164,10 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
 
     fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool {
         self.take_syn(now, frame, io)
+    }
+
+    fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) {
+        self.take_leaked(now, frame, io);
     }
 
     fn syn_room(&self) -> Option<u32> {
@@ -422,12 +427,19 @@ impl Demux {
 }
 
 impl Demux {
-    /// Passes the SYNs that wait to the services whose they are. Returns whether there was any.
+    /// Passes what the programs have handed over to the services whose it is. Returns whether there was anything.
     fn take_syns(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         let Some(mut claims) = self.claims.take() else { return false };
         let (mut any, mut refused) = (false, Vec::new());
-        claims.next_syns(&mut |frame| {
+        claims.next_syns(&mut |handed| {
             any = true;
+            let frame = match handed {
+                Opening::Syn(frame) => frame,
+                // The service that has the handshake may be about to leave.
+                Opening::Leaked(frame) => {
+                    return self.each(io, |engine, io| engine.take_leaked(now, frame, io));
+                }
+            };
             let part = self.routes.part_for(frame);
             let taken =
                 part.and_then(|part| self.one(part, io, |engine, io| engine.take_syn(now, frame, io)));

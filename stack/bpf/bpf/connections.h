@@ -9,8 +9,16 @@
 
 #include "maps.h"
 
-/* The worker has declined the connection: its segments are the kernel's. */
-enum { TCP_DECLINED = 1 };
+enum {
+	/* The worker has declined the connection, or is done with it: its segments are the kernel's. */
+	TCP_DECLINED = 1,
+	/* With that: the connection was in TIME_WAIT as the programs came off. Until a SYN begins a new one, nothing is answered:
+	 * the kernel would answer by a reset. */
+	TCP_ENDED = 2,
+	/* Its handshake was under way as the programs came off: what reaches the listener is shown to the worker, and only SYNs
+	 * are answered. */
+	TCP_HALF_OPEN = 4,
+};
 
 struct tcp_flow {
 	__u16 queue; /* of the worker that has the connection */

@@ -8,37 +8,14 @@
 #include "connections.h"
 #include "head.h"
 #include "reflex.h"
+#include "syns.h"
 
 /* The Ethernet header, a tag, the IPv6 header, and the longest TCP header. */
 enum { TCP_OPTIONS_MAX = 40, SYN_HEAD_MAX = ETH_LEN + TAG_LEN + IPV6_LEN + TCP_LEN + TCP_OPTIONS_MAX };
 /* RFC 2385, RFC 5925. */
 enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MD5 = 19, OPTION_AO = 29 };
 
-struct syn {
-	__u32 len; /* of the frame, from the MAC header to the last TCP option */
-	__u32 reserved;
-	__u8 bytes[120];
-};
-
 _Static_assert(SYN_HEAD_MAX <= sizeof(((struct syn *)0)->bytes), "a SYN with all its headers fits");
-
-struct syns_inner {
-	MAP_UINT(type, BPF_MAP_TYPE_RINGBUF);
-	MAP_UINT(max_entries, 4096);
-};
-
-/* SYNs for the worker of each queue. */
-enum { SYN_QUEUES = 64 };
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	MAP_TYPE(key, __u32);
-	MAP_UINT(value_size, sizeof(__u32));
-	MAP_UINT(max_entries, SYN_QUEUES);
-	struct syns_inner *values[];
-} tcp_syns SECTION(".maps");
-
-/* Of the type that those in it have; not used. */
-struct syns_inner tcp_syns_like SECTION(".maps");
 
 /* How many more connections the worker of a queue takes: written by the worker, and counted down here. It may be below 0 for a
  * moment. A cache line for each. */
@@ -247,7 +224,7 @@ CALLED int put_syn(struct __sk_buff *skb, __u32 queue, __u32 frame_len)
 		return 0;
 	WITHIN(len, ETH_LEN, SYN_HEAD_MAX);
 	syn->len = (__u32)len;
-	syn->reserved = 0;
+	syn->leaked = 0;
 	if (skb_load_bytes(skb, 0, syn->bytes, (__u32)len) != 0) {
 		ringbuf_discard(syn, 0);
 		return 0;

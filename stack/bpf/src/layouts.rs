@@ -185,6 +185,8 @@ pub(crate) struct PerCpu {
 unsafe impl Pod for PerCpu {}
 
 pub(crate) const TCP_DECLINED: u32 = 1;
+pub(crate) const TCP_ENDED: u32 = 2;
+pub(crate) const TCP_HALF_OPEN: u32 = 4;
 
 /// `struct tcp_flow` of connections.h.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,9 +203,10 @@ unsafe impl Pod for TcpFlow {}
 
 pub(crate) const SYN_QUEUES: usize = 64;
 
-/// `struct syn` of opens.h: where its fields are, and its length, bytes.
+/// `struct syn` of syns.h: where its fields are, and its length, bytes.
 pub(crate) mod syn {
     pub(crate) const LEN_AT: usize = 0;
+    pub(crate) const LEAKED_AT: usize = 4;
     pub(crate) const BYTES_AT: usize = 8;
     pub(crate) const LEN: usize = 128;
 }

@@ -85,7 +85,7 @@ pub use reflex::{REFLEX_PEERS_MAX, ReflexCount, ReflexPeer, ReflexPlan, Reflexes
 pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Features, Kept, Path, QUEUES_MAX, Steering, XdpMode};
 pub use taps::{Exchange, ReflexTap, Shown, TAPS_MAX, TapReader};
 pub use tc::TcAttach;
-pub use tcp_claims::TcpClaims;
+pub use tcp_claims::{Opening, TcpClaims};
 pub use tcp_flows::{TCP_FLOWS_MAX, TCP_WORKERS_MAX, TcpFlows};
 pub use withdrawal::Withdrawal;
 pub use xdp_holder::{Attachment, XdpHolder, tool_of};

@@ -7,15 +7,25 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use aya::maps::{HashMap, MapData, RingBuf};
-use twinpath_wire::Protocol;
+use twinpath_wire::checksum::Sum;
 use twinpath_wire::flow_key::address_bytes;
-use twinpath_wire::tcp_frame;
+use twinpath_wire::{Protocol, eth, tcp_frame};
 
 use crate::SteerError;
 use crate::layout::family;
-use crate::layouts::{FlowKeyBytes, TCP_DECLINED, TcpFlow, syn, tcp_room};
+use crate::layouts::{FlowKeyBytes, TCP_DECLINED, TCP_ENDED, TCP_HALF_OPEN, TcpFlow, syn, tcp_room};
 use crate::mapped::Mapped;
 use crate::maps::{gone, wrote};
+
+/// What the programs hand over: frames from the MAC header to the last TCP option, without payload or padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening<'a> {
+    /// A SYN that the worker may answer.
+    Syn(&'a [u8]),
+    /// A segment of a [half-open](TcpClaims::half_open) connection that has reached the kernel's listener, which answers it
+    /// only if it is a SYN. Payload and FIN are left out: the peer sends them again. Its checksum of TCP was not looked at.
+    Leaked(&'a [u8]),
+}
 
 /// What a worker needs to have connections: the SYNs that the programs have left to it, the room that it offers, and the
 /// tuples. A tuple becomes the worker's with its SYN, and stays so until the worker releases or declines it. Meanwhile the
@@ -54,21 +64,26 @@ impl TcpClaims {
         self.syns.as_fd()
     }
 
-    /// Calls `take` with each SYN that waits: a frame from the MAC header to the last TCP option, without payload or
-    /// padding. Its lengths are valid. A virtual device may have left its checksum of TCP to hardware, or it is wrong;
-    /// those of other devices are right ([`Features::verifies_syns`](crate::Features)). It has neither an MD5 nor an AO
+    /// Calls `take` with what waits. The lengths of a SYN are valid. A virtual device may have left its checksum of TCP to
+    /// hardware, or it is wrong; those of other devices are right ([`Features::verifies_syns`](crate::Features)). It has neither an MD5 nor an AO
     /// option. SYNs that waited while the programs found this worker stuck, and gave some of them to the kernel, are
     /// lost.
-    pub fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
+    pub fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>)) {
         let mut changed = None;
-        while let Some(record) = self.next_record() {
+        while let Some(mut record) = self.next_record() {
+            if record[syn::LEAKED_AT..syn::LEAKED_AT + 4] != [0; 4] {
+                if let Some(frame) = leaked(&mut record) {
+                    take(Opening::Leaked(frame));
+                }
+                continue;
+            }
             // The programs write nothing else.
             let Some(frame) = frame_of(&record) else { continue };
             // A program says first that it takes a SYN back, and then looks whether it was read.
             fence(Ordering::SeqCst);
             let taken_back = self.word_at(tcp_room::TAKEN_BACK_AT);
             if taken_back == self.taken_back {
-                take(frame);
+                take(Opening::Syn(frame));
                 continue;
             }
             // Some of those that waited are the kernel's now. The peers of the others send theirs again.
@@ -119,6 +134,24 @@ impl TcpClaims {
         self.set(local, remote, TCP_DECLINED)
     }
 
+    /// The connection is in TIME_WAIT, and the worker is about to have no path to its peer: until a SYN begins another one,
+    /// which is the kernel's, its segments are not answered. To be [released](Self::release) at the end of TIME_WAIT.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn end(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), SteerError> {
+        self.set(local, remote, TCP_DECLINED | TCP_ENDED)
+    }
+
+    /// The handshake of the connection is under way, and the worker is about to have no path to its peer: what reaches the
+    /// kernel's listener is [handed over](Opening::Leaked).
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn half_open(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), SteerError> {
+        self.set(local, remote, TCP_HALF_OPEN)
+    }
+
     /// A connection that the worker opens itself, before its first SYN leaves.
     ///
     /// # Errors
@@ -146,6 +179,33 @@ impl TcpClaims {
 fn frame_of(record: &[u8]) -> Option<&[u8]> {
     let len = u32::from_ne_bytes(*record.get(syn::LEN_AT..)?.first_chunk()?);
     record.get(syn::BYTES_AT..)?.get(..len as usize)
+}
+
+/// The frame in a record of a segment that has leaked: with its headers made right for what is there of it.
+fn leaked(record: &mut [u8; syn::LEN]) -> Option<&[u8]> {
+    const IP_AT: usize = eth::HEADER_LEN;
+    const FLAGS_AT: usize = 13;
+    const FIN: u8 = 1;
+    let len = frame_of(record)?.len();
+    let frame = &mut record[syn::BYTES_AT..syn::BYTES_AT + len];
+    let is_ipv4 = frame.get(12..IP_AT)? == [8, 0];
+    let tcp_at = IP_AT + if is_ipv4 { 20 } else { 40 };
+    let tcp_len = frame.len().checked_sub(tcp_at).filter(|len| *len >= 20)? as u16;
+    if is_ipv4 {
+        // Options, and what a fragment had, were for the kernel.
+        frame[IP_AT] = 0x45;
+        frame[IP_AT + 2..IP_AT + 4].copy_from_slice(&(tcp_len + 20).to_be_bytes());
+        frame[IP_AT + 6..IP_AT + 8].fill(0);
+        frame[IP_AT + 9] = Protocol::Tcp.number();
+        frame[IP_AT + 10..IP_AT + 12].fill(0);
+        let checksum = Sum::ZERO.bytes(&frame[IP_AT..tcp_at]).checksum();
+        frame[IP_AT + 10..IP_AT + 12].copy_from_slice(&checksum.to_be_bytes());
+    } else {
+        frame[IP_AT + 4..IP_AT + 6].copy_from_slice(&tcp_len.to_be_bytes());
+        frame[IP_AT + 6] = Protocol::Tcp.number();
+    }
+    frame[tcp_at + FLAGS_AT] &= !FIN;
+    Some(frame)
 }
 
 /// The key in the map of tuples. Two IPv4 addresses that are mapped into IPv6, as a socket for both has them, are IPv4 ones.

@@ -50,8 +50,8 @@ pub struct TcpFlows {
     rooms: Arc<Mapped>,
     /// The programs of the listeners.
     object: Ebpf,
-    /// The map of maps that the guard reads.
-    _read: Outer,
+    /// The maps of maps that the guard reads.
+    _read: [Outer; 2],
     /// The array by which listeners reach the guard: the only descriptor of it.
     _guards: OwnedFd,
 }
@@ -94,8 +94,17 @@ impl TcpFlows {
             EbpfLoader::new().load(LISTENER).map_err(|error| SteerError::Object(Box::new(error)))?;
         let mut read: Outer = typed(&mut object, "tcp_flows")?;
         read.set(0, &flows, 0).map_err(wrote("tcp_flows"))?;
+        let syns = give_rings(&mut object, &rings)?;
         let guards = load_filter(&mut object)?;
-        Ok(Self { tuples: tuples(&flows)?, flows, rings, rooms, object, _read: read, _guards: guards })
+        Ok(Self {
+            tuples: tuples(&flows)?,
+            flows,
+            rings,
+            rooms,
+            object,
+            _read: [read, syns],
+            _guards: guards,
+        })
     }
 
     /// The end of a worker, of which only one may exist at a time. The worker's number is that of its queue.
@@ -134,12 +143,9 @@ impl TcpFlows {
     pub(crate) fn give(self: &Arc<Self>, object: &mut Ebpf) -> Result<GivenFlows, SteerError> {
         let mut flows: Outer = typed(object, "tcp_flows")?;
         let mut rooms: Outer = typed(object, "tcp_rooms")?;
-        let mut rings: Outer = typed(object, "tcp_syns")?;
         flows.set(0, &self.flows, 0).map_err(wrote("tcp_flows"))?;
         rooms.set(0, self.rooms.map(), 0).map_err(wrote("tcp_rooms"))?;
-        for (queue, ring) in self.rings.iter().enumerate() {
-            rings.set(queue as u32, ring, 0).map_err(wrote("tcp_syns"))?;
-        }
+        let rings = give_rings(object, &self.rings)?;
         Ok(GivenFlows { _maps: [flows, rooms, rings], _flows: Arc::clone(self) })
     }
 }
@@ -148,6 +154,15 @@ impl TcpFlows {
 pub(crate) struct GivenFlows {
     _maps: [Outer; 3],
     _flows: Arc<TcpFlows>,
+}
+
+/// Gives each worker's ring to the programs of an object.
+fn give_rings(object: &mut Ebpf, rings: &[MapData]) -> Result<Outer, SteerError> {
+    let mut given: Outer = typed(object, "tcp_syns")?;
+    for (queue, ring) in rings.iter().enumerate() {
+        given.set(queue as u32, ring, 0).map_err(wrote("tcp_syns"))?;
+    }
+    Ok(given)
 }
 
 /// A handle of the map of tuples.

@@ -435,7 +435,10 @@ impl Tcp {
             let generation = self.slots[index as usize].generation;
             self.abort(now, ConnectionId { index, generation });
         }
-        self.forget_records();
+        for index in 0..self.half_open.entries.len() as u32 {
+            self.forget_half_open(index);
+        }
+        self.forget_time_wait();
     }
 
     /// Opens a connection.
@@ -653,12 +656,49 @@ impl Tcp {
         Some((ConnectionId { index, generation: slot.generation }, is_orphan))
     }
 
-    /// Forgets the handshakes that are under way, and the connections in TIME_WAIT.
-    pub fn forget_records(&mut self) {
-        for index in 0..self.half_open.entries.len() as u32 {
-            self.forget_half_open(index);
+    /// One more than the largest number that a half-open connection has.
+    #[must_use]
+    pub fn half_open_numbers(&self) -> u32 {
+        self.half_open.entries.len() as u32
+    }
+
+    /// The half-open connection with this number, if there is one.
+    #[must_use]
+    pub fn half_open_at(&self, number: u32) -> Option<Tuple> {
+        self.half_open.entries.get(number as usize)?.as_ref().map(|(tuple, _)| *tuple)
+    }
+
+    /// Whether a handshake is under way for this tuple, which its peer has begun.
+    #[must_use]
+    pub fn is_half_open(&self, tuple: &Tuple) -> bool {
+        matches!(self.table.get(tuple), Some(Entry::HalfOpen(_)))
+    }
+
+    /// Answers the SYN of a half-open connection once more: a peer that has had an answer acknowledges it again.
+    pub fn answer_again(&mut self, now: Instant, number: u32, sink: &mut impl Sink) {
+        self.repeat_answer_now(now, number, sink);
+    }
+
+    /// Leaves a half-open connection to the kernel. Returns whether there was one; [`Self::next_gone`] does not tell it.
+    pub fn leave_half_open(&mut self, tuple: &Tuple) -> bool {
+        let Some(Entry::HalfOpen(index)) = self.table.get(tuple).copied() else { return false };
+        self.shared.counters.failed_opens += 1;
+        self.replace_half_open(index).is_some()
+    }
+
+    /// Forgets the next record of TIME_WAIT, and returns its tuple with the end of its time: [`Self::next_gone`] does not tell
+    /// it.
+    pub fn leave_time_wait(&mut self) -> Option<(Tuple, Instant)> {
+        while let Some((_, index, uses)) = self.time_wait_order.pop_front() {
+            if self.time_wait.uses(index) != Some(uses) {
+                continue;
+            }
+            let until = self.time_wait.get(index).map(|(_, record)| record.until);
+            if let (Some(tuple), Some(until)) = (self.replace_time_wait(index), until) {
+                return Some((tuple, until));
+            }
         }
-        self.forget_time_wait();
+        None
     }
 
     /// Whether [`Self::next_gone`] may have something to tell.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use twinpath_bpf::{SteerError, TcpFlows};
 use twinpath_config::Path;
-use twinpath_serve::fast_tcp::TcpClaims;
+use twinpath_serve::fast_tcp::{Opening, TcpClaims};
 use twinpath_sys::tcp_repair;
 
 use crate::hold::{Held, Use};
@@ -102,8 +102,13 @@ impl TcpClaims for OfWorker {
         self.0.fd()
     }
 
-    fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
-        self.0.next_syns(take);
+    fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>)) {
+        self.0.next_syns(&mut |handed| {
+            take(match handed {
+                twinpath_bpf::Opening::Syn(frame) => Opening::Syn(frame),
+                twinpath_bpf::Opening::Leaked(frame) => Opening::Leaked(frame),
+            });
+        });
     }
 
     fn room(&self) -> u32 {
@@ -114,7 +119,7 @@ impl TcpClaims for OfWorker {
         self.0.set_room(room);
     }
 
-    // The map refuses neither call for an entry that it has, and an entry that it lacks is not claimed in any case.
+    // The map refuses no call for an entry that it has, and an entry that it lacks is not claimed in any case.
 
     fn release(&mut self, local: SocketAddr, remote: SocketAddr) {
         let _ = self.0.release(local, remote);
@@ -122,6 +127,14 @@ impl TcpClaims for OfWorker {
 
     fn decline(&mut self, local: SocketAddr, remote: SocketAddr) {
         let _ = self.0.decline(local, remote);
+    }
+
+    fn end(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let _ = self.0.end(local, remote);
+    }
+
+    fn half_open(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let _ = self.0.half_open(local, remote);
     }
 }
 

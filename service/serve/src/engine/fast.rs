@@ -181,6 +181,7 @@ impl<S: Service> ServeEngine<S> {
         let (drops, handlers) = (io.fds.drops(), handlers.as_mut());
         let counters = &counters.fast_connections;
         server.run(FastCall { now, service, counters, drops, io: &(), handlers });
+        self.answer_again(now, io);
         self.move_some(now, io);
         self.serve_fast(now, port, io);
     }
@@ -321,9 +322,13 @@ impl<S: Service> ServeEngine<S> {
 
     /// Tells the programs which tuples are the kernel's again.
     pub(crate) fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
-        let Self { fast, egress, .. } = self;
+        let Self { fast, egress, counters, .. } = self;
         if let Some(fast) = fast {
+            let was_leaving = fast.is_leaving();
             fast.settle(now, egress.questions_left(now), claims);
+            if was_leaving {
+                publish(&counters.fast_tcp, fast.server.listener_ref());
+            }
         }
     }
 
@@ -362,7 +367,7 @@ const fn ask(local: IpAddr, peer: IpAddr) -> ServeEvent {
 }
 
 /// Where segments go at `now`: to their next hops, through `port` if several are on the interface.
-const fn out<'a, 'io>(
+pub(super) const fn out<'a, 'io>(
     now: Instant,
     port: PortId,
     egress: &'a mut EgressTable,

@@ -1,12 +1,16 @@
 //! Connections of the fast path that move to the kernel, some of them in each turn.
 
 use twinpath_service::Service;
+use twinpath_tcp::{Segment, Tuple, Verdict};
 use twinpath_time::Instant;
+use twinpath_wire::{ChecksumTrust, tcp_frame};
 use twinpath_worker::Io;
 
-use super::fast::NO_PORT;
+use super::fast::{NO_PORT, out};
 use super::{ServeEngine, ServeEvent};
-use crate::fast_tcp::{Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, Moves, User};
+use crate::fast_tcp::{
+    Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Moves, User,
+};
 use crate::kernel_tcp::Socket;
 use crate::streams::Change;
 
@@ -20,6 +24,46 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = self.fast.as_deref_mut() else { return };
         fast.leave_records(now);
         fast.move_all();
+    }
+
+    /// Headers of a segment that has reached the kernel's listener, as the path to its peer has ended. If it completes a
+    /// handshake, the connection goes on in the kernel.
+    pub(crate) fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) {
+        let Ok(found) = tcp_frame::parse(frame, ChecksumTrust::Trusted) else { return };
+        let tuple = Tuple::new(found.destination, found.source);
+        let Self { fast, egress, counters, .. } = self;
+        let Some(fast) = fast.as_deref_mut() else { return };
+        let FastTcp { server, beside, .. } = &mut *fast;
+        let listener = server.listener();
+        if !listener.tcp().is_half_open(&tuple) {
+            return;
+        }
+        counters.fast_tcp.fast_segments_in.add(1);
+        let verdict = if found.segment.flags().opens() {
+            // Its peer has had no answer, and gets one from the kernel.
+            listener.tcp_mut().leave_half_open(&tuple);
+            Verdict::Declined
+        } else {
+            let segment = Segment::new(&found.segment, found.congestion, 0);
+            let mut sink = out(now, NO_PORT, egress, beside, &counters.fast_tcp, io);
+            listener.segment(now, &tuple, &segment, &mut sink)
+        };
+        if verdict == Verdict::Declined {
+            fast.decline(now, tuple);
+            counters.fast_tcp.fast_declined.add(1);
+        }
+        self.serve_fast(now, NO_PORT, io);
+        if let (Verdict::Taken(_), Some(fast)) = (verdict, self.fast.as_deref_mut()) {
+            fast.move_all();
+        }
+    }
+
+    /// Answers again the SYNs whose tuples the programs know as half-open.
+    pub(super) fn answer_again(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Self { fast, egress, counters, .. } = self;
+        let Some(FastTcp { server, beside, records, .. }) = fast.as_deref_mut() else { return };
+        let mut sink = out(now, NO_PORT, egress, beside, &counters.fast_tcp, io);
+        records.answer(now, server.listener().tcp_mut(), &mut sink);
     }
 
     /// Closes all remaining connections, from the next run on; the kernel delivers what they have sent, if it can go on with

@@ -3,6 +3,16 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+/// What the programs hand over: frames from the Ethernet header to the last TCP option, without payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening<'a> {
+    /// A SYN that may be answered; its checksum may be partial.
+    Syn(&'a [u8]),
+    /// A segment of a half-open connection that has reached the kernel's listener, which answers it only if it is a SYN. Its
+    /// checksum is not to be looked at.
+    Leaked(&'a [u8]),
+}
+
 /// The connections of one worker as the kernel's programs know them.
 ///
 /// A program takes a SYN to a port of ours from the kernel if there is room, enters its tuple, and hands the frame
@@ -12,8 +22,8 @@ pub trait TcpClaims: Send {
     /// Readable while a SYN waits.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Gives every SYN that waits, as a frame from the Ethernet header; its checksum may be partial.
-    fn next_syns(&mut self, take: &mut dyn FnMut(&[u8]));
+    /// Gives everything that waits.
+    fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>));
 
     /// How many SYNs the programs may still take; they count it down.
     fn room(&self) -> u32;
@@ -27,4 +37,12 @@ pub trait TcpClaims: Send {
     /// The connection will not be served here: the kernel gets what arrives for this tuple, so also the SYN that the
     /// peer sends again. The entry stays until [`Self::release`].
     fn decline(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// The connection is in TIME_WAIT, and there is no path to its peer any more: what arrives for this tuple is not answered
+    /// until a SYN comes, which is the kernel's. The entry stays until [`Self::release`].
+    fn end(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// The connection's handshake is under way, and there is no path to its peer any more: what reaches the kernel's listener
+    /// comes as [`Opening::Leaked`].
+    fn half_open(&mut self, local: SocketAddr, remote: SocketAddr);
 }

@@ -4,13 +4,14 @@
 
 mod claims;
 mod declined;
+mod leaving;
 mod listener;
 mod moving;
 mod out;
 mod stranded;
 mod syns;
 
-pub use claims::TcpClaims;
+pub use claims::{Opening, TcpClaims};
 pub use listener::{EngineConnection, EngineListener, EngineStream};
 
 use std::collections::HashSet;
@@ -29,6 +30,7 @@ use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
+pub(crate) use leaving::LeavingRecords;
 pub(crate) use moving::{Budget, Moves, User, with_scope};
 pub(crate) use out::{Beside, Hops, Out, is_to_come};
 pub(crate) use syns::WaitingSyns;
@@ -43,8 +45,8 @@ pub(crate) const FIRST_MOVED_TOKEN: u32 = 1 << 23;
 pub(crate) const MTU_MAX: u32 =
     twinpath_frame::CHUNK_SIZE - twinpath_frame::HEADROOM - twinpath_wire::eth::HEADER_LEN as u32;
 
-/// Maximum number of tuples that are released in one turn, each by a system call.
-const RELEASES_PER_TURN: u32 = 256;
+/// Maximum number of tuples of which the programs are told in one turn, each by a system call.
+const CALLS_PER_TURN: u32 = 256;
 
 /// The MTU of the engine until it knows a port.
 const MTU_AT_FIRST: u16 = 1500;
@@ -86,6 +88,8 @@ pub(crate) struct FastTcp<C> {
     pub(crate) whole: Vec<u8>,
     /// What moves to the kernel, some of it in each turn.
     pub(crate) moves: Option<Moves>,
+    /// What the programs are to know of what does not move.
+    pub(crate) records: LeavingRecords,
     /// Tuples are left to be released.
     is_releasing: bool,
     /// Events or segments are left for the next turn.
@@ -120,6 +124,7 @@ impl<C: Send> FastTcp<C> {
             ifindex: 0,
             whole: Vec::new(),
             moves: None,
+            records: LeavingRecords::default(),
             is_releasing: false,
             is_unfinished: false,
             is_cut: false,
@@ -143,14 +148,14 @@ impl<C: Send> FastTcp<C> {
         if self.is_unfinished || self.is_leaving() {
             return Instant::ZERO;
         }
-        let kept = self.declined.deadline().min(self.beside.stranded.deadline());
+        let kept = self.declined.deadline().min(self.beside.stranded.deadline()).min(self.records.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
         own.min(self.waiting.deadline()).min(kept)
     }
 
     /// Whether connections are about to move to the kernel, or their tuples to be released.
-    pub(crate) const fn is_leaving(&self) -> bool {
-        self.moves.is_some() || self.is_releasing
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.moves.is_some() || self.is_releasing || self.records.is_leaving()
     }
 
     /// All connections are to move to the kernel; if they are about to be closed there, they still are.
@@ -191,9 +196,12 @@ impl<C: Send> FastTcp<C> {
         self.questions = questions;
         self.declined.settle(now, claims);
         let tcp = self.server.listener().tcp_mut();
-        for _ in 0..RELEASES_PER_TURN {
-            let Some(tuple) = tcp.next_gone() else { break };
+        let mut left = self.records.settle(now, CALLS_PER_TURN, tcp, claims);
+        while left > 0
+            && let Some(tuple) = tcp.next_gone()
+        {
             claims.release(tuple.local(), tuple.remote());
+            left -= 1;
         }
         self.is_releasing = tcp.has_gone();
     }
@@ -201,6 +209,7 @@ impl<C: Send> FastTcp<C> {
     /// Releases every tuple: nobody is left to answer.
     pub(crate) fn release_all(&mut self, claims: &mut dyn TcpClaims) {
         self.declined.release_all(claims);
+        self.records.release_all(claims);
         for tuple in self.waiting.take_all() {
             claims.release(tuple.local(), tuple.remote());
         }
@@ -214,7 +223,7 @@ impl<C: Send> FastTcp<C> {
     pub(crate) fn leave_records(&mut self, now: Instant) {
         let waiting: Vec<_> = self.waiting.take_all().collect();
         waiting.into_iter().for_each(|tuple| self.decline(now, tuple));
-        self.server.listener().tcp_mut().forget_records();
+        self.records.begin(self.server.listener_ref().tcp());
     }
 
     /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.

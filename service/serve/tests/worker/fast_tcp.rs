@@ -3,7 +3,7 @@
 mod moves;
 mod super_segments;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use twinpath_inspect::Reason;
 use twinpath_port::fit::fit;
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId, PortQueue};
-use twinpath_serve::fast_tcp::{FastTcpConfig, TcpClaims};
+use twinpath_serve::fast_tcp::{FastTcpConfig, Opening, TcpClaims};
 use twinpath_serve::{
     Demux, DemuxCommand, KernelSide, Routes, ServeCommand, ServeConfig, ServeCounters, ServeEngine,
     ServeEvent, Served, ServicePart, TcpTotals,
@@ -41,6 +41,31 @@ struct Known {
     room: u32,
     /// The claimed tuples, with whether they were declined.
     tuples: HashMap<Ends, bool>,
+    /// The programs are off: segments reach the filter of the kernel's listener.
+    are_off: bool,
+    /// Those of the declined tuples that were in TIME_WAIT then, and those of the others that were half-open.
+    ended: HashSet<Ends>,
+    half_open: HashSet<Ends>,
+    leaked: VecDeque<Vec<u8>>,
+}
+
+impl Known {
+    /// What becomes of a segment at the listener: whether the kernel takes it.
+    fn leaks(&mut self, ends: Ends, frame: &[u8], opens: bool) -> bool {
+        match self.tuples.get(&ends) {
+            None => true,
+            Some(true) if opens => {
+                self.ended.remove(&ends);
+                true
+            }
+            Some(true) => !self.ended.contains(&ends),
+            Some(false) if self.half_open.contains(&ends) => {
+                self.leaked.push_back(frame.to_vec());
+                opens
+            }
+            Some(false) => false,
+        }
+    }
 }
 
 /// The kernel's programs.
@@ -63,10 +88,12 @@ impl TcpClaims for Programs {
         self.1.as_fd()
     }
 
-    fn next_syns(&mut self, take: &mut dyn FnMut(&[u8])) {
+    fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>)) {
         let _ = rustix::io::read(&self.1, &mut [0; 8]);
         let syns = std::mem::take(&mut self.known().syns);
-        syns.iter().for_each(|syn| take(syn));
+        syns.iter().for_each(|syn| take(Opening::Syn(syn)));
+        let leaked = std::mem::take(&mut self.known().leaked);
+        leaked.iter().for_each(|frame| take(Opening::Leaked(frame)));
     }
 
     fn room(&self) -> u32 {
@@ -78,12 +105,25 @@ impl TcpClaims for Programs {
     }
 
     fn release(&mut self, local: SocketAddr, remote: SocketAddr) {
-        assert!(self.known().tuples.remove(&(local, remote)).is_some(), "{remote} is not claimed");
+        let (mut known, ends) = (self.known(), (local, remote));
+        assert!(known.tuples.remove(&ends).is_some(), "{remote} is not claimed");
+        known.ended.remove(&ends);
+        known.half_open.remove(&ends);
     }
 
     fn decline(&mut self, local: SocketAddr, remote: SocketAddr) {
         let before = self.known().tuples.insert((local, remote), true);
         assert_eq!(before, Some(false), "{remote}");
+    }
+
+    fn end(&mut self, local: SocketAddr, remote: SocketAddr) {
+        self.decline(local, remote);
+        self.known().ended.insert((local, remote));
+    }
+
+    fn half_open(&mut self, local: SocketAddr, remote: SocketAddr) {
+        assert_eq!(self.known().tuples.get(&(local, remote)), Some(&false), "{remote}");
+        self.known().half_open.insert((local, remote));
     }
 }
 
@@ -110,6 +150,17 @@ impl Sink for Way<'_> {
         repr.write(&mut bytes, &segment.header, segment.options, segment.payload).expect("fits");
         let ends = (tuple.remote(), tuple.local());
         let mut known = self.programs.known();
+        if known.are_off {
+            let headers = bytes.len() - segment.payload.len();
+            let mut frame = bytes[..headers].to_vec();
+            if tuple.local().is_ipv4() {
+                repr.write(&mut frame, &segment.header, segment.options, &[]).expect("fits");
+            }
+            if known.leaks(ends, &frame, segment.header.flags.opens()) {
+                self.kernel.push(segment.header.flags.0);
+            }
+            return true;
+        }
         match known.tuples.get(&ends) {
             Some(false) => {
                 drop(known);
@@ -586,7 +637,8 @@ fn connections_that_no_socket_can_go_on_with_are_reset_before_the_port_goes_and_
     rig.turn();
     assert_eq!(rig.sent.iter().filter(|flags| *flags & Flags::RST != 0).count(), 2);
     assert!(rig.tcp.stream(rig.now, open).is_none_or(|stream| !stream.may_write()), "the client knows");
-    assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 0));
+    assert_eq!((rig.counts().0, rig.programs.known().tuples.len()), (0, 2));
+    assert_eq!(rig.programs.known().half_open.len(), 2, "their peers may have had an answer");
     let counted = &rig.serve.fast_tcp;
     assert_eq!((counted.fast_moved.get(), counted.fast_not_moved.get()), (0, 2), "no such address is here");
     assert!(rig.programs.known().room > 0, "it still accepts, should there be a port again");

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_bpf::{
-    Features, KeptMaps, Path, ReflexPlan, SteerError, Steering, TCP_WORKERS_MAX, TcAttach, TcpClaims,
-    TcpFlows,
+    Features, KeptMaps, Opening, Path, ReflexPlan, SteerError, Steering, TCP_WORKERS_MAX, TcAttach,
+    TcpClaims, TcpFlows,
 };
 use twinpath_claims::{Claim, Table};
 use twinpath_sys::socket_filter;
 use twinpath_test_rig::{ip_here, until, until_within};
 use twinpath_time::Duration;
-use twinpath_wire::Mac;
+use twinpath_wire::{ChecksumTrust, Mac, tcp_frame};
 
 use crate::direct::ring;
 use crate::lab::{Lab, NEAR, PacketSocket, first_word, wait_for};
@@ -113,8 +113,24 @@ impl Rig {
     /// What waits in the ring of SYNs.
     fn syns(&mut self) -> Vec<Vec<u8>> {
         let mut syns = Vec::new();
-        self.worker.next_syns(&mut |frame| syns.push(frame.to_vec()));
+        self.worker.next_syns(&mut |handed| match handed {
+            Opening::Syn(frame) => syns.push(frame.to_vec()),
+            Opening::Leaked(frame) => panic!("{frame:?} was not asked for"),
+        });
         syns
+    }
+
+    /// What has leaked of half-open connections: the peer's number, the flags, and the bytes of options.
+    fn leaked(&mut self) -> Vec<(u32, u8, usize)> {
+        let mut leaked = Vec::new();
+        self.worker.next_syns(&mut |handed| {
+            let Opening::Leaked(frame) = handed else { panic!("{handed:?}") };
+            let found = tcp_frame::parse(frame, ChecksumTrust::Trusted).unwrap();
+            assert_eq!((found.destination.port(), found.segment.payload().len()), (7, 0));
+            let header = found.segment;
+            leaked.push((header.sequence(), header.flags().0, header.options().len()));
+        });
+        leaked
     }
 
     /// The frames that the worker's socket has.
@@ -385,6 +401,78 @@ fn no_segment_of_a_workers_connection_is_answered_by_a_reset() {
             }
         }
         assert_eq!(rig.answers(4000), []);
+    });
+}
+
+#[test]
+fn what_leaks_of_a_half_open_connection_is_shown_to_its_worker_and_only_a_syn_is_answered() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        let times = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+        for v6 in BOTH {
+            let of_peer = Made { v6, sequence: 1001, options: &times, ..PLAIN };
+            let (near, far) = of_peer.ends();
+            rig.worker.half_open(near, far).unwrap();
+            for made in leaking(v6).into_iter().take(2) {
+                rig.inject(&Made { sequence: 1001, options: &times, ..made });
+                assert_eq!((rig.answers(4000), rig.leaked()), (vec![], vec![(1001, ACK | PSH, 12)]));
+            }
+            assert_eq!(rig.syns().len(), 0);
+        }
+        rig.steering.detach();
+        for v6 in BOTH {
+            let of_peer = Made { v6, sequence: 1001, options: &times, payload: b"hello", ..PLAIN };
+            // Its FIN is behind the payload, which the worker does not get.
+            for flags in [ACK, ACK | PSH, ACK | FIN, RST] {
+                rig.inject(&Made { flags, ..of_peer });
+                assert_eq!((rig.answers(4000), rig.leaked()), (vec![], vec![(1001, flags & !FIN, 12)]));
+            }
+            rig.inject(&Made { flags: SYN, sequence: 1000, payload: &[], ..of_peer });
+            assert_eq!((rig.answers(4000), rig.leaked()), (vec![SYN | ACK], vec![(1000, SYN, 12)]));
+            // Until the worker declines it, or knows better.
+            rig.inject(&of_peer);
+            assert_eq!((rig.answers(4000), rig.leaked()), (vec![], vec![(1001, ACK, 12)]));
+            let (near, far) = of_peer.ends();
+            rig.worker.decline(near, far).unwrap();
+            rig.inject(&of_peer);
+            assert_eq!(
+                (rig.answers(4000), rig.leaked()),
+                (vec![RST], vec![]),
+                "it acknowledges another answer"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_the_peer_of_a_connection_in_time_wait_repeats_is_not_answered_until_it_begins_anew() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        for has_programs in [true, false] {
+            if !has_programs {
+                rig.steering.detach();
+            }
+            for v6 in BOTH {
+                let port = 4000 + u16::from(has_programs);
+                let of_peer = Made { v6, port, ..PLAIN };
+                let (near, far) = of_peer.ends();
+                rig.worker.end(near, far).unwrap();
+                for flags in [ACK | FIN, ACK, ACK | PSH] {
+                    rig.inject(&Made { flags, ..of_peer });
+                    assert_eq!(rig.answers(port), [], "{v6}, {flags}");
+                }
+                rig.inject(&Made { flags: SYN, ..of_peer });
+                assert_eq!(rig.answers(port), [SYN | ACK], "{v6}");
+                rig.inject(&of_peer);
+                assert_eq!(
+                    rig.answers(port),
+                    [RST],
+                    "it is the kernel's now: this acknowledges another answer"
+                );
+                rig.worker.release(near, far).unwrap();
+            }
+        }
+        assert_eq!((rig.syns().len(), rig.taken().len()), (0, 0));
     });
 }
 

@@ -128,3 +128,112 @@ fn a_drain_that_is_cut_lets_the_kernel_deliver_some_in_each_turn() {
         assert_eq!((rig.serve.fast_tcp.fast_not_moved.get(), rig.was_reset()), (0, false));
     });
 }
+
+/// A connection whose SYN is answered, with the answer under way; the programs come off.
+fn answered() -> (Rig, ConnectionId) {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    rig.client_turn();
+    rig.now += Duration::from_millis(1);
+    rig.worker.turn(rig.now);
+    assert_eq!(rig.serve.fast_tcp.fast_half_open.get(), 1);
+    (rig, id)
+}
+
+impl Rig {
+    fn programs_come_off(&self) {
+        self.programs.known().are_off = true;
+    }
+
+    /// A turn of the worker; all that it sends is lost.
+    fn deaf_turn(&mut self) {
+        self.now += Duration::from_millis(1);
+        self.worker.turn(self.now);
+        let mut burst = Burst::new();
+        self.wire.receive(self.now, &mut self.pool, &mut burst);
+        burst.release(usize::MAX, &mut self.pool);
+    }
+
+    /// It has moved, silently.
+    fn went_on(&mut self, id: ConnectionId) {
+        assert!(!self.has_port());
+        let counted = &self.serve.fast_tcp;
+        assert_eq!((counted.fast_moved.get(), counted.fast_not_moved.get()), (1, 0));
+        assert_eq!((self.counts().0, self.kernel.len(), self.was_reset()), (1, 0, false));
+        assert!(self.tcp.info(self.now, id).is_some_and(|info| info.ended.is_none()));
+        assert_eq!(self.programs.known().tuples.len(), 0);
+    }
+}
+
+#[test]
+fn a_handshake_under_way_is_completed_by_what_reaches_the_listener_and_goes_on_in_the_kernel() {
+    where_the_kernel_has_the_address(|| {
+        let (mut rig, id) = answered();
+        rig.programs_come_off();
+        rig.leave(ServeCommand::Leave);
+        rig.turns(10);
+        rig.went_on(id);
+    });
+}
+
+#[test]
+fn a_peer_whose_acknowledgement_was_lost_as_the_programs_came_off_sends_it_again() {
+    where_the_kernel_has_the_address(|| {
+        let (mut rig, id) = answered();
+        rig.programs_come_off();
+        // The client is connected, and says so in vain.
+        rig.turn();
+        assert!(rig.tcp.stream(rig.now, id).is_some_and(|stream| stream.may_write()));
+        rig.turns(3);
+        assert_eq!(rig.serve.fast_tcp.fast_half_open.get(), 1);
+        rig.leave(ServeCommand::Leave);
+        rig.turns(10);
+        rig.went_on(id);
+    });
+}
+
+#[test]
+fn a_peer_that_has_heard_nothing_of_its_handshake_gets_an_answer_from_the_kernel() {
+    let (mut rig, _) = answered();
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    for _ in 0..5 {
+        rig.deaf_turn();
+    }
+    assert!(!rig.has_port(), "it does not wait for it");
+    assert_eq!((rig.declined(), rig.kernel.len()), (vec![false], 0));
+    rig.turns(1100);
+    assert_eq!((rig.declined(), rig.kernel.as_slice()), (vec![true], &[Flags::SYN][..]));
+    assert_eq!((rig.serve.fast_tcp.fast_half_open.get(), rig.serve.fast_tcp.fast_declined.get()), (0, 1));
+    assert!(!rig.was_reset());
+}
+
+#[test]
+fn what_a_peer_of_time_wait_repeats_is_answered_by_nobody_until_it_begins_anew() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    rig.tell(ServeCommand::Drain { handed_over: false });
+    rig.turns(20);
+    rig.tcp.close(rig.now, id);
+    rig.turns(20);
+    assert_eq!(rig.serve.fast_tcp.fast_time_wait.get(), 1);
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    rig.turns(3);
+    assert!(!rig.has_port());
+    for _ in 0..3 {
+        rig.say(4000, (7, 7), Flags::FIN | Flags::ACK);
+        rig.say(4000, (7, 7), Flags::ACK);
+    }
+    assert_eq!((rig.kernel.as_slice(), rig.declined()), (&[][..], vec![true]));
+    for flags in [Flags::SYN, Flags::ACK, Flags::FIN | Flags::ACK] {
+        rig.say(4000, (9, 9), flags);
+    }
+    assert_eq!(rig.kernel, [Flags::SYN, Flags::ACK, Flags::FIN | Flags::ACK], "a connection of its own");
+    rig.now += Config::default().time_wait_time;
+    rig.turn();
+    assert_eq!(rig.declined(), [true; 0]);
+}
