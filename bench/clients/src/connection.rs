@@ -173,7 +173,7 @@ impl<'a> ConnectionEngine<'a> {
         if self.phase != Phase::Loading {
             program.load = None;
         }
-        let bytes = if frame.meta().next.is_some() { gather(frame, &mut self.whole) } else { frame.bytes() };
+        let bytes = frame.gather(&mut self.whole);
         let found = tcp_frame::parse(bytes, udp::trust(frame, partial)).map_err(udp::reason)?;
         let tuple = Tuple::new(found.destination, found.source);
         let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
@@ -474,17 +474,6 @@ impl Sink for Out<'_, '_> {
         }
         true
     }
-}
-
-/// The bytes of a packet that came in several frames.
-fn gather<'a>(frame: &Frame, whole: &'a mut Vec<u8>) -> &'a [u8] {
-    whole.clear();
-    let mut part = Some(frame);
-    while let Some(frame) = part {
-        whole.extend_from_slice(frame.bytes());
-        part = frame.meta().next.as_ref();
-    }
-    whole
 }
 
 fn timed_out(target: std::net::SocketAddr) -> SocketError {

@@ -21,6 +21,17 @@ impl Frame {
         }
     }
 
+    /// The bytes of the whole packet: where they are, or in `whole` if the packet spans several frames.
+    #[inline]
+    pub fn gather<'a>(&'a self, whole: &'a mut Vec<u8>) -> &'a [u8] {
+        if self.meta().next.is_none() {
+            return self.bytes();
+        }
+        whole.clear();
+        self.chain().for_each(|frame| whole.extend_from_slice(frame.bytes()));
+        whole
+    }
+
     /// The bytes `range` of the whole packet, in order, as the chain divides them. Fewer if the packet ends before.
     pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
         let mut before = 0;
@@ -149,11 +160,23 @@ mod tests {
             let range = from.min(len)..(from + more).min(len);
             prop_assert_eq!(packet.pieces(from..from + more).collect::<Vec<_>>().concat(), &wanted[range]);
             prop_assert_eq!(packet.byte_mut(from).copied(), wanted.get(from).copied());
+            let mut whole = vec![1; 7];
+            prop_assert_eq!(packet.gather(&mut whole), &wanted);
             pool.truncate(&mut packet, to);
             prop_assert_eq!(bytes(&packet), &wanted[..to.min(len)]);
             pool.release(packet);
             prop_assert_eq!(pool.free(), pool.frames());
         }
+    }
+
+    #[test]
+    fn a_packet_of_one_frame_is_read_where_it_is() {
+        let mut pool = Pool::new(1).expect("pool");
+        let packet = pool.copy_of([&*pattern(100)]).expect("a frame");
+        let mut whole = Vec::new();
+        assert_eq!(packet.gather(&mut whole).as_ptr(), packet.bytes().as_ptr());
+        assert_eq!(whole.capacity(), 0);
+        pool.release(packet);
     }
 
     #[test]

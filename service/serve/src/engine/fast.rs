@@ -97,8 +97,7 @@ impl<S: Service> ServeEngine<S> {
         let counters = &counters.fast_tcp;
         counters.fast_segments_in.add(1);
         let FastTcp { server, beside, whole, .. } = fast;
-        let bytes = if frame.meta().next.is_some() { gather(frame, whole) } else { frame.bytes() };
-        let found = tcp_frame::parse(bytes, udp::trust(frame, partial)).map_err(udp::reason)?;
+        let found = tcp_frame::parse(frame.gather(whole), udp::trust(frame, partial)).map_err(udp::reason)?;
         let tuple = Tuple::new(found.destination, found.source);
         let listener = server.listener();
         let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
@@ -377,17 +376,6 @@ pub(super) const fn out<'a, 'io>(
 ) -> Out<'a, 'io, ServeEvent> {
     let Beside { former, too_long, stranded } = beside;
     Out::new(Hops { now, egress, former, port, io, ask }, (too_long, stranded), counters)
-}
-
-/// The bytes of a packet that came in several frames.
-fn gather<'a>(frame: &Frame, whole: &'a mut Vec<u8>) -> &'a [u8] {
-    whole.clear();
-    let mut part = Some(frame);
-    while let Some(frame) = part {
-        whole.extend_from_slice(frame.bytes());
-        part = frame.meta().next.as_ref();
-    }
-    whole
 }
 
 /// Whether a frame says that it is TCP over IP.
