@@ -53,6 +53,7 @@ pub unsafe fn done(
     event: *const epoll_event,
 ) -> Option<WhyKernel> {
     let set = nested::first_of(set);
+    table::extend_to(set);
     let Some((_, place)) = table::place(descriptor) else {
         if table::is_undecided(descriptor) {
             // SAFETY: the caller's promise; the structure may be packed.
@@ -110,6 +111,7 @@ fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
 /// A descriptor of a set was duplicated. The set is the same one, whichever descriptor the program uses.
 pub fn set_duplicated(set: c_int, new: c_int) {
     table::begin_tracking();
+    table::extend_to(set.max(new));
     if !nested::duplicated(set, new) {
         set_waited_for_elsewhere(set);
     }

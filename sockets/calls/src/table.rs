@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Once, OnceLock};
 
 use libc::c_int;
@@ -68,6 +68,8 @@ static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
 /// Number of places, from the first on, that have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
 static TRACKING: AtomicBool = AtomicBool::new(false);
+/// All descriptors about which anything is, or was, known are lower: a fork and the end of the program look at no others.
+static BELOW: AtomicUsize = AtomicUsize::new(0);
 
 /// What is told to the library that uses this crate.
 #[derive(Debug)]
@@ -97,6 +99,11 @@ pub(crate) fn socket(descriptor: c_int) -> ManuallyDrop<UdpSocket> {
 #[inline]
 fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
     OF_DESCRIPTOR.get(usize::try_from(descriptor).ok()?)
+}
+
+/// All entries that may be another one than the kernel's, with their descriptors.
+fn entries() -> impl Iterator<Item = (c_int, &'static AtomicU8)> {
+    (0..).zip(&OF_DESCRIPTOR).take(BELOW.load(Ordering::Relaxed))
 }
 
 /// The number of a descriptor's place, and the place.
@@ -200,9 +207,25 @@ pub fn begin_tracking() {
     TRACKING.store(true, Ordering::Relaxed);
 }
 
+/// Nothing is, or was, known of this descriptor and those above.
+#[inline]
+#[must_use]
+pub fn below() -> usize {
+    BELOW.load(Ordering::Relaxed)
+}
+
+/// The entry of the descriptor is about to be another one than the kernel's, or something is about to be known of a set of `epoll(7)`.
+pub(crate) fn extend_to(descriptor: c_int) {
+    let Some(below) = usize::try_from(descriptor).ok().map(|number| number + 1) else { return };
+    if below > BELOW.load(Ordering::Relaxed) {
+        BELOW.fetch_max(below.min(DESCRIPTORS), Ordering::Relaxed);
+    }
+}
+
 /// Says that it is a UDP socket for which nothing was decided yet.
 pub fn set_undecided(descriptor: c_int) {
     begin_tracking();
+    extend_to(descriptor);
     users::set(descriptor, None);
     set(descriptor, UNDECIDED);
 }
@@ -254,6 +277,7 @@ pub fn lend(
     register_fork();
     let entry = entry(descriptor).ok_or(WhyKernel::DescriptorFrom(DESCRIPTORS))?;
     let before = entry.load(Ordering::Acquire);
+    extend_to(descriptor);
     // If two threads decide about one socket at the same time, one of them does.
     if place(descriptor).is_some() || before == CLAIMED || !replace(entry, before, CLAIMED) {
         return Ok(None);
@@ -404,6 +428,7 @@ pub fn duplicate(of: c_int, new: c_int) {
         return;
     }
     let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
+    extend_to(new);
     users::set(new, users::shared(of));
     if is_undecided(of) {
         keep_with_kernel(of);
@@ -556,9 +581,7 @@ fn leased() -> impl Iterator<Item = c_int> {
 
 /// Every descriptor that has a lease, or may get one.
 fn tracked() -> impl Iterator<Item = c_int> {
-    let limit = if is_any() || is_tracking() { DESCRIPTORS } else { 0 };
-    let is_tracked = |entry: &AtomicU8| entry.load(Ordering::Relaxed) != KERNEL;
-    (0..limit as c_int).filter(move |descriptor| entry(*descriptor).is_some_and(is_tracked))
+    entries().filter(|(_, entry)| entry.load(Ordering::Relaxed) != KERNEL).map(|(descriptor, _)| descriptor)
 }
 
 /// The process to which the table belongs; 0 before [`register_fork`] and the first lease.

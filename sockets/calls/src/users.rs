@@ -42,7 +42,8 @@ const UNKNOWN: u16 = u16::MAX;
 /// Of each descriptor, the number of its socket among those that are shared, which children inherit; or [`OWN`], or [`UNKNOWN`].
 static NUMBERS: [AtomicU16; DESCRIPTORS] = [const { AtomicU16::new(OWN) }; DESCRIPTORS];
 
-/// What all processes of the family know. Zeros are its beginning.
+/// What all processes of the family know. Zeros are its beginning. A child needs one page of it, if it has few sockets: the first.
+#[repr(C)]
 struct Family {
     given: AtomicU32,
     presence: Presence,

@@ -100,6 +100,12 @@ pub(crate) fn may_be_known(descriptor: c_int) -> bool {
     word_of(&EVER_OWN, descriptor).is_some_and(|(own, bit)| own.load(Ordering::Relaxed) & bit != 0)
 }
 
+/// As [`may_be_known`], of any of the 64 numbers from 64 times `word` on.
+#[inline]
+pub(crate) fn may_be_known_in(word: usize) -> bool {
+    EVER_OWN.get(word).is_some_and(|own| own.load(Ordering::Relaxed) != 0)
+}
+
 #[inline]
 fn word_of(words: &'static [AtomicU64], descriptor: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(descriptor).ok()?;

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_leases::sockets::{await_lapse, early};
-use twinpath_sys::fork::process_number;
+use twinpath_sys::fork::{begin_child, process_number};
 
 use super::leaving::close_own;
 use super::{
-    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, replace,
+    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, PROCESS, TAKEN, TELL, USED, entries, replace,
 };
 use crate::kernel::{errno, set_errno};
 use crate::{earning, limit, users};
@@ -20,6 +20,7 @@ pub(super) fn begin() {
 
 /// In a child made by `fork(3)`.
 pub(super) extern "C" fn in_child() {
+    begin_child();
     OWNER.store(BECOMES, Ordering::Relaxed);
     become_own(true);
     set_errno(BEFORE_FORK.get());
@@ -64,7 +65,7 @@ fn become_own(by_fork: bool) {
     earning::forget();
     users::begin_child(by_fork);
     let mut is_late = false;
-    for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
+    for (descriptor, entry) in entries() {
         let value = entry.load(Ordering::Relaxed);
         if value == KERNEL {
             continue;

@@ -7,8 +7,7 @@ use crate::on_socket::OnSocket;
 use libc::c_int;
 
 use super::{
-    DESCRIPTORS, EARNING, FIRST, InSet, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, replace,
-    socket,
+    DESCRIPTORS, EARNING, FIRST, InSet, KERNEL, Place, TAKEN, TELL, entries, is_of, place, replace, socket,
 };
 use crate::earning;
 use crate::kernel::{errno, set_errno};
@@ -103,7 +102,7 @@ fn leave_to_kernel(number: usize, place: &Place) {
         shared.is_used_by_others(users::own());
     });
     let (mut is_told, descriptors) = (false, left);
-    for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
+    for (descriptor, entry) in entries() {
         if left == 0 {
             break;
         }
@@ -163,7 +162,7 @@ fn judge(number: usize, place: &Place) {
         return;
     }
     let is_its = |entry: u8| entry == FIRST + number as u8;
-    let descriptor = (0..).zip(&OF_DESCRIPTOR).find(|(_, entry)| is_its(entry.load(Ordering::Relaxed)));
+    let descriptor = entries().find(|(_, entry)| is_its(entry.load(Ordering::Relaxed)));
     if let (Some((descriptor, _)), Some(tell)) = (descriptor, TELL.get()) {
         (tell.pays_not)(descriptor);
     }
