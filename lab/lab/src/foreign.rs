@@ -19,7 +19,7 @@ const LIBRARIES_IN: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-g
 /// From a request to end to its end.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// Words of complaints, which help texts may follow.
-const COMPLAINTS: [&str; 4] = ["rror:", "annot", "not compatible", "|ERR|"];
+const COMPLAINTS: [&str; 7] = ["rror:", "annot", "not compatible", "|ERR|", ":CRIT :", ":MAJ :", ":FATAL :"];
 /// The interval of looks whether a program is ready.
 const LOOK: Duration = Duration::from_millis(10);
 

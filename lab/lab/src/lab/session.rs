@@ -16,7 +16,6 @@ use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
 use super::spec::Table;
-use super::stats::INTERVAL_PAIRS_MIN;
 
 /// The definition of a lab, which [`lab!`] makes.
 #[derive(Debug)]
@@ -186,19 +185,24 @@ impl Session {
 
     /// Those of the rows that a round measures, in its order: backwards in odd rounds.
     pub(crate) fn due(&self, rows: &[&'static str], rounds: usize, round: usize) -> Vec<&'static str> {
-        let is_due = |row: &&'static str| round < self.rounds_with(row, rounds);
+        let is_due = |row: &&'static str| self.is_due(row, rounds, round);
         by_turns(&rows.iter().copied().filter(is_due).collect::<Vec<_>>(), round)
     }
 
-    /// How many rounds measure a row, where `rounds` measure most. Under `--check` it is as many as its ratios need pairs. A row whose
-    /// ratios need fewer than an interval does is measured once without it.
+    /// Whether a round measures a row.
+    pub(crate) fn is_due(&self, row: &str, rounds: usize, round: usize) -> bool {
+        self.wants(row) && round < self.rounds_with(row, rounds)
+    }
+
+    /// How many rounds measure a row, where `rounds` measure most. One whose ratios need fewer pairs than others is measured as often as
+    /// they need under `--check`, and once without. One that needs more is measured more often under `--check`.
     fn rounds_with(&self, row: &str, rounds: usize) -> usize {
-        match (self.lab.table.pairs_of(row), self.check) {
-            (None, _) => rounds,
-            (Some(pairs), true) if pairs < INTERVAL_PAIRS_MIN => pairs.min(rounds),
-            (Some(pairs), true) => pairs.max(rounds),
-            (Some(pairs), false) if pairs < INTERVAL_PAIRS_MIN => pairs.min(self.repeat.unwrap_or(1)),
-            (Some(_), false) => rounds,
+        let usual = self.lab.table.check_pairs;
+        match self.lab.table.pairs_of(row) {
+            Some(pairs) if pairs < usual && self.check => pairs.min(rounds),
+            Some(pairs) if pairs < usual => pairs.min(self.repeat.unwrap_or(1)),
+            Some(pairs) if self.check => pairs.max(rounds),
+            _ => rounds,
         }
     }
 

@@ -225,11 +225,11 @@ impl<K> Contender<K> {
     }
 }
 
-/// Measures the contenders of which rows were asked for, in an order of their own in each round. A failure to start one is
+/// Measures the contenders of which rows are due in this one of all rounds, in an order of their own in each. A failure to start one is
 /// recorded as the reason of those of its rows that were not measured.
 pub(crate) async fn in_turns<K>(
     session: &Session,
-    round: usize,
+    (rounds, round): (usize, usize),
     contenders: &'static [Contender<K>],
     random: &mut Rng,
     mut measure: impl AsyncFnMut(&'static Contender<K>, &[&'static str]) -> anyhow::Result<()>,
@@ -238,7 +238,7 @@ pub(crate) async fn in_turns<K>(
     random.shuffle(&mut contenders);
     for contender in contenders {
         let is_hopeless = |row: &str| session.record.borrow().is_hopeless(row);
-        let rows = contender.rows(session.lab).filter(|row| session.wants(row));
+        let rows = contender.rows(session.lab).filter(|row| session.is_due(row, rounds, round));
         let rows: Vec<_> = rows.filter(|row| !is_hopeless(row)).collect();
         if rows.is_empty() {
             continue;

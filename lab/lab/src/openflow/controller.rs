@@ -141,24 +141,20 @@ impl Controller {
             cookie_mask: 0,
             matches: Match::new([]).map_err(|error| anyhow::anyhow!("{error:?}"))?,
         };
-        self.parts(MultipartRequest::Flow(all), |body| match body {
-            MultipartReply::Flow(flows) => {
+        self.parts(MultipartRequest::Flow(all), |body| {
+            if let MultipartReply::Flow(flows) = body {
                 flows.into_iter().for_each(&mut each);
-                true
             }
-            _ => false,
         })
     }
 
     /// The counters of all tables.
     pub(crate) fn tables(&mut self) -> anyhow::Result<Vec<TableStats>> {
         let mut all = Vec::new();
-        self.parts(MultipartRequest::Table, |body| match body {
-            MultipartReply::Table(tables) => {
+        self.parts(MultipartRequest::Table, |body| {
+            if let MultipartReply::Table(tables) = body {
                 all.extend(tables);
-                true
             }
-            _ => false,
         })?;
         Ok(all)
     }
@@ -166,29 +162,23 @@ impl Controller {
     /// The counters of all ports.
     pub(crate) fn ports(&mut self) -> anyhow::Result<Vec<PortStats>> {
         let mut all = Vec::new();
-        self.parts(MultipartRequest::PortStats(number::port::ANY), |body| match body {
-            MultipartReply::PortStats(ports) => {
+        self.parts(MultipartRequest::PortStats(number::port::ANY), |body| {
+            if let MultipartReply::PortStats(ports) = body {
                 all.extend(ports);
-                true
             }
-            _ => false,
         })?;
         Ok(all)
     }
 
-    /// Asks, and gives each part of the answer to `take`, which says whether it is what was asked for.
-    fn parts(
-        &mut self,
-        body: MultipartRequest,
-        mut take: impl FnMut(MultipartReply) -> bool,
-    ) -> anyhow::Result<()> {
+    /// Asks, and gives each part of the answer to `take`.
+    fn parts(&mut self, body: MultipartRequest, mut take: impl FnMut(MultipartReply)) -> anyhow::Result<()> {
         let kind = body.kind();
         let xid = self.send(&Message::MultipartRequest(Box::new(Multipart { more: false, body })))?;
         loop {
             let Message::MultipartReply(part) = self.reply(xid)? else { bail!("{kind:?} was not answered") };
-            let more = part.more;
-            ensure!(take(part.body), "{kind:?} was answered by something else");
-            if !more {
+            ensure!(part.body.kind() == kind, "{kind:?} was answered by {:?}", part.body.kind());
+            take(part.body);
+            if !part.more {
                 return Ok(());
             }
         }

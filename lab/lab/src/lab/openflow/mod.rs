@@ -21,14 +21,14 @@ lab!("openflow", "A switch and its OpenFlow controller: twinpath, Open vSwitch",
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = session.rounds(QUICK_PAIRS);
-    session.progress.expect(rounds * session.rows().len());
+    let count = session.expect(&session.rows(), rounds);
     let in_round = async |round: usize| {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
         let bench = Bench { session, round };
         let measure = async |contender: &'static Contender<Option<Kind>>, rows: &[&'static str]| {
             bench.rows(contender, rows).await
         };
-        switches::in_turns(session, round, CONTENDERS, &mut random, measure).await;
+        switches::in_turns(session, (rounds, round), CONTENDERS, &mut random, measure).await;
     };
-    Ok(session.in_rounds(rounds, Duration::MAX, in_round).await)
+    Ok(session.in_rounds(count, Duration::MAX, in_round).await)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::measure::{Bench, KILL9};
+use super::measure::Bench;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::traffic::SLACK;
@@ -20,7 +20,7 @@ impl Bench<'_> {
             "memory-testpmd" => self.memory_testpmd().await,
             "flood-base" => self.flooded(false).await,
             "flood-limited" => self.flooded(true).await,
-            KILL9 => self.kills().await,
+            "kill9-bridge" => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }
     }

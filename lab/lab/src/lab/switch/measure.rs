@@ -24,8 +24,6 @@ const IDLE_SETTLE: Duration = Duration::from_millis(1500);
 const BATCH: usize = 64;
 /// Frames that come through in a second.
 pub(super) const FRAMES: &str = "frames_per_s";
-/// The row that is measured in the first round alone.
-pub(super) const KILL9: &str = "kill9-bridge";
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -86,13 +84,12 @@ impl<'a> Bench<'a> {
         rows: &[&'static str],
     ) -> anyhow::Result<()> {
         if let Kind::Alone = contender.kind {
-            for row in rows.iter().filter(|row| self.round == 0 || **row != KILL9) {
+            for row in rows {
                 self.session.step(row, self.round, self.alone(row)).await;
             }
             return Ok(());
         }
         let ports = match contender.kind {
-            Kind::Ports(_) if self.round >= super::PORTS_ROUNDS => return Ok(()),
             Kind::Ports(ports) => ports,
             _ if rows.iter().any(|row| row.starts_with("idle-")) => IDLE_PORTS,
             _ => HOSTS.len(),

@@ -18,8 +18,6 @@ use self::measure::{Bench, CONTENDERS, Kind};
 use crate::lab::session::{Session, lab};
 use crate::lab::switches::{self, Contender};
 
-/// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
-const PORTS_ROUNDS: usize = 3;
 /// Most pairs without `--check`, and until when a round may begin.
 const QUICK_PAIRS: usize = 5;
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
@@ -36,7 +34,7 @@ lab!(
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = session.rounds(QUICK_PAIRS);
-    session.progress.expect(rounds * session.rows().len());
+    let count = session.expect(&session.rows(), rounds);
     session
         .progress
         .line(&format!("--seed {} draws the paces, and the orders of the switches", session.seed));
@@ -47,7 +45,7 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         let measure = async |contender: &'static Contender<Kind>, rows: &[&'static str]| {
             bench.rows(contender, rows).await
         };
-        switches::in_turns(session, round, CONTENDERS, &mut random, measure).await;
+        switches::in_turns(session, (rounds, round), CONTENDERS, &mut random, measure).await;
     };
-    Ok(session.in_rounds(rounds, QUICK_BUDGET, in_round).await)
+    Ok(session.in_rounds(count, QUICK_BUDGET, in_round).await)
 }

@@ -2,8 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -27,8 +25,6 @@ const PROGRAM: &str = "ganesha.nfsd";
 const READY_DEADLINE: Duration = Duration::from_secs(35);
 /// The interval of checks whether it serves.
 const READY_LOOK: Duration = Duration::from_millis(25);
-/// The length of the end of its log that is shown.
-const LOG_SHOWN: u64 = 4000;
 
 /// The path of ganesha.
 pub(crate) fn find_ganesha() -> anyhow::Result<PathBuf> {
@@ -77,7 +73,8 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
     // An error such as ESRCH: it ended by itself, and its log says why.
     let _ = ganesha.start_kill();
     let status = ganesha.wait().await.context("cannot wait for ganesha")?;
-    ended.with_context(|| format!("{PROGRAM} ({status}){}", last_complaints(&log)))
+    let said = || foreign::last_lines(&std::fs::read_to_string(&log).unwrap_or_default());
+    ended.with_context(|| format!("{PROGRAM} ({status}): {}", said()))
 }
 
 fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow::Result<Child> {
@@ -124,20 +121,4 @@ async fn wait_until_it_serves(export: &Path) -> anyhow::Result<Vec<u8>> {
     };
     let late = || format!("it did not serve within {} s", READY_DEADLINE.as_secs());
     tokio::time::timeout(READY_DEADLINE, look).await.with_context(late)
-}
-
-/// The critical lines of its log, on one line after a colon; empty without any.
-fn last_complaints(log: &Path) -> String {
-    let mut text = Vec::new();
-    let read = File::open(log).and_then(|mut file| {
-        let from = file.metadata()?.len().saturating_sub(LOG_SHOWN);
-        file.seek(SeekFrom::Start(from))?;
-        file.read_to_end(&mut text)
-    });
-    let text = String::from_utf8_lossy(&text);
-    // DATE : epoch : host : program[thread] function :COMPONENT :LEVEL :what
-    let grave =
-        text.lines().filter(|line| [":CRIT :", ":MAJ :", ":FATAL :"].iter().any(|at| line.contains(at)));
-    let said: Vec<_> = grave.filter_map(|line| line.splitn(9, ':').last()).map(str::trim).collect();
-    if read.is_ok() && !said.is_empty() { format!(": {}", said.join("; ")) } else { String::new() }
 }
