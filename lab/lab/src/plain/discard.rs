@@ -15,6 +15,7 @@ use twinpath_openflow_wire::{
 };
 use twinpath_socket_load::Stop;
 
+use super::openflow::FLOWS;
 use crate::openflow::flows;
 
 /// Flows per message of their statistics, as many as fit.
@@ -27,13 +28,10 @@ pub(super) struct Args {
     /// Where to listen
     #[arg(long, value_name = "SOCKET")]
     at: PathBuf,
-    /// Flows that it says it has
-    #[arg(long, default_value_t = 100_000)]
-    flows: u32,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let dump = dump(args.flows)?;
+    let dump = dump(FLOWS)?;
     let listener =
         UnixListener::bind(&args.at).with_context(|| format!("cannot listen at {}", args.at.display()))?;
     let stop = Stop::new();

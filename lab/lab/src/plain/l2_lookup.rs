@@ -6,11 +6,13 @@ use std::sync::Arc;
 use anyhow::ensure;
 use serde_json::json;
 use twinpath_clients::measure::print;
-use twinpath_learning::{AGEING, Arrival, CAPACITY_MAX, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_learning::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_sys::{affinity, clock};
 use twinpath_wire::Mac;
 
 const PORTS: u16 = 64;
+/// Addresses that the switch knows.
+const ADDRESSES: u32 = 1_000_000;
 /// Addresses that are looked up together, as a worker does with those of a burst.
 const BURST: usize = 64;
 /// Addresses that are looked up between two looks at the clock: many times what caches hold.
@@ -18,9 +20,6 @@ const LOOKUPS: usize = 1 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Addresses that the switch knows
-    #[arg(long, default_value_t = 1_000_000)]
-    addresses: u32,
     /// Seconds
     #[arg(long, default_value_t = 1.0)]
     duration: f64,
@@ -30,19 +29,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    ensure!(
-        (1..=CAPACITY_MAX).contains(&args.addresses),
-        "--addresses {} is impossible: choose 1 to {CAPACITY_MAX}",
-        args.addresses
-    );
     let duration = super::seconds(args.duration)?;
     if let Some(cpu) = args.cpu {
         affinity::pin_current_thread(cpu)?;
     }
     let mut random = fastrand::Rng::with_seed(7);
-    let switch = switch(args.addresses, [random.u64(..), random.u64(..)])?;
+    let switch = switch(ADDRESSES, [random.u64(..), random.u64(..)])?;
     let table = &switch.shared().table;
-    let macs: Vec<Mac> = (0..LOOKUPS).map(|_| mac(random.u32(..args.addresses))).collect();
+    let macs: Vec<Mac> = (0..LOOKUPS).map(|_| mac(random.u32(..ADDRESSES))).collect();
     let begun = clock::now();
     let (mut looked_up, mut known) = (0, 0);
     let elapsed = loop {

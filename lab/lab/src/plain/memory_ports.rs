@@ -15,6 +15,8 @@ use twinpath_time::Duration;
 const FRAME_BYTES: usize = 60;
 /// From the connection of both applications until frames go in both directions.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Time that does not count.
+const WARMUP: Duration = Duration::from_millis(200);
 /// Turns between two looks at the clock.
 const TURNS: u32 = 64;
 
@@ -26,9 +28,6 @@ pub(super) struct Args {
     /// Seconds
     #[arg(long, default_value_t = 1.0)]
     duration: f64,
-    /// Seconds before them that do not count
-    #[arg(long, default_value_t = 0.2)]
-    warmup: f64,
     /// Frames that are sent at once, before the switch is told
     #[arg(long, default_value_t = 32)]
     batch: usize,
@@ -50,7 +49,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let [one, other] = args.sockets.as_slice() else {
         anyhow::bail!("frames go between two ports: --sockets {}", args.sockets.len())
     };
-    let (duration, warmup) = (super::seconds(args.duration)?, super::seconds(args.warmup)?);
+    let duration = super::seconds(args.duration)?;
     let stop = Stop::new();
     let (ends, _) = attend(&stop, None, || {
         if let Some(cpu) = args.cpu {
@@ -62,7 +61,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             ensure!(clock::now().since(begun) < DEADLINE && !stop.is_requested(), "no frame comes through");
             exchange(&mut ends, args.batch, Duration::ZERO, &stop)?;
         }
-        exchange(&mut ends, args.batch, warmup, &stop)?;
+        exchange(&mut ends, args.batch, WARMUP, &stop)?;
         let before = ends.each_ref().map(|end| (end.sent, end.received));
         let elapsed = exchange(&mut ends, args.batch, duration, &stop)?;
         let counted = |which: fn(&End) -> u64, before: u64| ends.iter().map(which).sum::<u64>() - before;

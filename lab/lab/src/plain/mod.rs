@@ -43,7 +43,7 @@ pub(crate) mod tap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use twinpath_clients::measure::attend;
@@ -53,12 +53,14 @@ use twinpath_load::Limit;
 use twinpath_socket_load::{
     BulkCounts, Echo, EchoCounts, EchoMethod, Peers, Reply, Stop, TcpSink, UdpServer, Wait, tcp_bulk,
 };
-use twinpath_sys::{LatencyRequest, affinity, clock};
+use twinpath_sys::{affinity, clock};
 use twinpath_test_plain::{TcpEcho, eventfd_pingpong};
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;
 
+/// Datagrams per system call, of the methods that take several.
+const BURST: usize = 64;
 /// How long an adaptive server polls after the last request before it sleeps; the client's time is the same.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
@@ -77,9 +79,6 @@ enum Peer {
         /// How datagrams go in and out
         #[arg(long, value_enum, default_value_t = Method::Single)]
         method: Method,
-        /// Datagrams per system call, of the methods that take several
-        #[arg(long, default_value_t = 64)]
-        burst: usize,
         /// Priority of the thread that serves: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
         #[arg(long, default_value_t = Priority::Normal)]
         priority: Priority,
@@ -104,27 +103,15 @@ enum Peer {
         /// Seconds before them
         #[arg(long, default_value_t = 0.0)]
         warmup: f64,
-        /// The CPU to run on
-        #[arg(long)]
-        cpu: Option<usize>,
     },
     /// Bounce a signal between two CPUs
     EventfdPingpong {
         /// The two CPUs
         #[arg(long, default_value = "0,1")]
         cpus: String,
-        /// interrupt (sleeping) or poll (spinning)
-        #[arg(long, default_value_t = Mode::Interrupt)]
-        mode: Mode,
-        /// Seconds, unless --rounds is given
+        /// Seconds
         #[arg(long, default_value_t = 1.0)]
         duration: f64,
-        /// Round trips
-        #[arg(long)]
-        rounds: Option<u64>,
-        /// Hold a CPU latency request meanwhile
-        #[arg(long)]
-        latency_request: bool,
     },
     #[cfg(feature = "all")]
     #[command(flatten)]
@@ -139,9 +126,6 @@ struct Server {
     /// How to wait for requests: adaptive, interrupt (sleeping) or poll (spinning)
     #[arg(long, default_value_t = Mode::Interrupt)]
     mode: Mode,
-    /// The CPU to run on
-    #[arg(long)]
-    cpu: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -165,53 +149,41 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .context("cannot ask to end with the parent")?;
     match args.peer {
-        Peer::UdpEcho { server, method, burst, priority } => {
-            udp_server::<Echo>(&server, method, burst, priority)?;
-        }
+        Peer::UdpEcho { server, method, priority } => udp_server::<Echo>(&server, method, priority)?,
         Peer::TcpEcho { server } => {
             let echo = TcpEcho::bind(server.listen, wait_of(server.mode))?;
-            serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
+            serve(echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
         }
         Peer::TcpSink { server } => tcp_sink(&server)?,
-        Peer::TcpBulk { target, duration, warmup, cpu } => {
+        Peer::TcpBulk { target, duration, warmup } => {
             let times = [seconds(warmup)?, seconds(duration)?];
             let stop = Stop::new();
-            let (counts, _) = attend(&stop, None, || tcp_bulk(target, times, cpu, &stop))?;
+            let (counts, _) = attend(&stop, None, || tcp_bulk(target, times, None, &stop))?;
             print(bulk_counts(&counts?))?;
         }
-        Peer::EventfdPingpong { cpus, mode, duration, rounds, latency_request } => {
-            let limit = rounds
-                .map_or_else(|| seconds(duration).map(Limit::Duration), |rounds| Ok(Limit::Count(rounds)))?;
-            pingpong(&cpus, wait_of(mode), limit, latency_request)?;
-        }
+        Peer::EventfdPingpong { cpus, duration } => pingpong(&cpus, seconds(duration)?)?,
         #[cfg(feature = "all")]
         Peer::Other(peer) => return others::run(peer),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn udp_server<R: Reply + Send>(
-    server: &Server,
-    method: Method,
-    burst: usize,
-    priority: Priority,
-) -> anyhow::Result<()> {
-    ensure!((1..=64).contains(&burst), "--burst {burst} is impossible: choose 1 to 64");
+fn udp_server<R: Reply + Send>(server: &Server, method: Method, priority: Priority) -> anyhow::Result<()> {
     let (method, peers) = match method {
         Method::Single => (EchoMethod::Single, Peers::Any),
         Method::Connected => (EchoMethod::Single, Peers::First),
-        Method::Batch => (EchoMethod::Batch(burst), Peers::Any),
-        Method::BatchConnected => (EchoMethod::Batch(burst), Peers::First),
-        Method::Segments => (EchoMethod::Segments(burst), Peers::Any),
-        Method::SegmentsConnected => (EchoMethod::Segments(burst), Peers::First),
+        Method::Batch => (EchoMethod::Batch(BURST), Peers::Any),
+        Method::BatchConnected => (EchoMethod::Batch(BURST), Peers::First),
+        Method::Segments => (EchoMethod::Segments(BURST), Peers::Any),
+        Method::SegmentsConnected => (EchoMethod::Segments(BURST), Peers::First),
     };
     let bound = UdpServer::<R>::bind(server.listen, wait_of(server.mode), method, peers)?;
-    serve_at(priority, server, bound.address(), |stop| Ok(echo_counts(&bound.run(stop)?)))
+    serve_at(priority, bound.address(), |stop| Ok(echo_counts(&bound.run(stop)?)))
 }
 
 fn tcp_sink(server: &Server) -> anyhow::Result<()> {
     let sink = TcpSink::bind(server.listen)?;
-    serve(server, sink.address(), |stop| {
+    serve(sink.address(), |stop| {
         let mut total = BulkCounts::default();
         sink.run(stop, |counts| {
             total.bytes += counts.bytes;
@@ -250,26 +222,21 @@ impl EndSignals {
 
 /// Prints the ready line, serves until a signal, prints the counts.
 fn serve(
-    server: &Server,
     address: SocketAddr,
     run: impl FnOnce(&Stop) -> anyhow::Result<serde_json::Value> + Send,
 ) -> anyhow::Result<()> {
-    serve_at(Priority::Normal, server, address, run)
+    serve_at(Priority::Normal, address, run)
 }
 
 /// The same at a priority; the ready line contains the one that was granted.
 fn serve_at(
     priority: Priority,
-    server: &Server,
     address: SocketAddr,
     run: impl FnOnce(&Stop) -> anyhow::Result<serde_json::Value> + Send,
 ) -> anyhow::Result<()> {
     let stop = Stop::new();
     let cpu_from = clock::process_cpu_time();
     let (counts, _) = attend(&stop, None, || {
-        if let Some(cpu) = server.cpu {
-            affinity::pin_current_thread(cpu)?;
-        }
         let priority = priority.apply()?.priority.to_string();
         print(json!({ "ready": true, "address": address, "pid": std::process::id(), "priority": priority }))?;
         run(&stop)
@@ -279,11 +246,12 @@ fn serve_at(
     Ok(print(counts)?)
 }
 
-fn pingpong(cpus: &str, wait: Wait, limit: Limit, latency_request: bool) -> anyhow::Result<()> {
-    let cpus = two_cpus(cpus)?;
-    let _request = latency_request.then(|| LatencyRequest::open(0)).transpose()?;
+/// Both threads sleep.
+fn pingpong(cpus: &str, duration: Duration) -> anyhow::Result<()> {
+    let (cpus, limit) = (two_cpus(cpus)?, Limit::Duration(duration));
     let stop = Stop::new();
-    let (histogram, _) = attend(&stop, None, || eventfd_pingpong(cpus[0], cpus[1], limit, wait, &stop))?;
+    let (histogram, _) =
+        attend(&stop, None, || eventfd_pingpong(cpus[0], cpus[1], limit, Wait::Sleep, &stop))?;
     let histogram = histogram?;
     let rtt_us = RttUs::of(&histogram).context("not one round trip was completed")?;
     Ok(print(json!({ "rtt_us": rtt_us, "histogram": buckets(&histogram) }))?)

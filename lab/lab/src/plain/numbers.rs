@@ -113,7 +113,7 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
     let sockets = [KernelSocket::bind(listen)?, KernelSocket::bind(second)?];
     let tally = File::from(memfd_create("tally", MemfdFlags::CLOEXEC)?);
     write(&tally, &Tally::default())?;
-    super::serve(&args.server, listen, |stop| {
+    super::serve(listen, |stop| {
         hold_in_turns(&sockets, &tally, args, stop)?;
         Ok(serde_json::to_value(read(&tally)?)?)
     })

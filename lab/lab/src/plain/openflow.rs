@@ -12,6 +12,11 @@ use twinpath_socket_load::Stop;
 
 use crate::openflow::{Controller, flows, hostile};
 
+/// Flows that are put in.
+pub(super) const FLOWS: u32 = 100_000;
+/// Flows that are held, and their idle timeout.
+const HELD_FLOWS: u32 = 10_000;
+const IDLE_TIMEOUT_S: u16 = 600;
 /// Flows that differ in priority alone.
 const PRIORITIES: u16 = 65_500;
 /// How often all flows are replaced or asked for.
@@ -33,11 +38,7 @@ pub(super) struct Args {
 #[derive(Subcommand)]
 enum Task {
     /// Put flows in, have that acknowledged by one barrier, and ask for all of them
-    FlowMods {
-        /// How many
-        #[arg(long, default_value_t = 100_000)]
-        flows: u32,
-    },
+    FlowMods,
     /// Have what comes in by one port leave by the other
     TwoPorts {
         /// Send frames of `plain frame-source` to the controller, too
@@ -51,19 +52,9 @@ enum Task {
         /// What
         #[arg(value_enum)]
         how: Disturbance,
-        /// Flows
-        #[arg(long, default_value_t = 100_000)]
-        flows: u32,
     },
     /// Put flows with a timeout in, and hold the connection
-    Hold {
-        /// How many
-        #[arg(long, default_value_t = 10_000)]
-        flows: u32,
-        /// Their idle timeout, s
-        #[arg(long, default_value_t = 600)]
-        idle_timeout: u16,
-    },
+    Hold,
 }
 
 /// What a controller does.
@@ -89,8 +80,8 @@ pub(crate) enum Disturbance {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut controller = Controller::connect(&args.to)?;
-    if let Task::Disturb { how, flows } = args.task {
-        return disturb(&mut controller, how, flows);
+    if let Task::Disturb { how } = args.task {
+        return disturb(&mut controller, how);
     }
     controller.send(&flows::delete_all()?)?;
     controller.barrier()?;
@@ -108,34 +99,34 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             Ok(print(json!({ "flows": 1 }))?)
         }
         Task::Disturb { .. } => Ok(()),
-        Task::FlowMods { flows } => flow_mods(&mut controller, flows),
-        Task::Hold { flows, idle_timeout } => hold(&mut controller, flows, idle_timeout),
+        Task::FlowMods => flow_mods(&mut controller),
+        Task::Hold => hold(&mut controller),
     }
 }
 
 /// Prints flow-mods per second, until the barrier's reply; and seconds until all flows had come.
-fn flow_mods(controller: &mut Controller, count: u32) -> anyhow::Result<()> {
+fn flow_mods(controller: &mut Controller) -> anyhow::Result<()> {
     // Encoded before, so that the switch takes the time and not the controller.
     let mut mods = Vec::new();
-    for number in 0..count {
+    for number in 0..FLOWS {
         flows::one_of_many(number, 1, 0)?.encode(number, &mut mods)?;
     }
     let begun = Instant::now();
     controller.send_encoded(&mods)?;
     controller.barrier()?;
-    let mods_per_s = f64::from(count) / begun.elapsed().as_secs_f64();
+    let mods_per_s = f64::from(FLOWS) / begun.elapsed().as_secs_f64();
     let (begun, mut come) = (Instant::now(), 0);
     controller.flows(|_| come += 1)?;
     let dump_s = begun.elapsed().as_secs_f64();
-    ensure!(come == count, "{come} of {count} flows came when all were asked for");
+    ensure!(come == FLOWS, "{come} of {FLOWS} flows came when all were asked for");
     controller.send(&flows::delete_all()?)?;
     controller.barrier()?;
     Ok(print(json!({ "mods_per_s": mods_per_s, "dump_s": dump_s }))?)
 }
 
-fn hold(controller: &mut Controller, count: u32, idle_timeout_s: u16) -> anyhow::Result<()> {
-    for number in 0..count {
-        controller.send(&flows::one_of_many(number, 1, idle_timeout_s)?)?;
+fn hold(controller: &mut Controller) -> anyhow::Result<()> {
+    for number in 0..HELD_FLOWS {
+        controller.send(&flows::one_of_many(number, 1, IDLE_TIMEOUT_S)?)?;
     }
     controller.barrier()?;
     let stop = Stop::new();
@@ -147,12 +138,12 @@ fn hold(controller: &mut Controller, count: u32, idle_timeout_s: u16) -> anyhow:
 }
 
 /// Says that it is ready when the flows are in, and how often it has done what it does when it is told to end.
-fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow::Result<()> {
+fn disturb(controller: &mut Controller, how: Disturbance) -> anyhow::Result<()> {
     let sets = match how {
         Disturbance::Silent | Disturbance::PortMods => [Vec::new(), Vec::new()],
         Disturbance::Hostile => [hostile::flows()?, Vec::new()],
         Disturbance::Priorities => [priorities(1)?, priorities(2)?],
-        _ => [many(flows, 1)?, many(flows, 2)?],
+        _ => [many(1)?, many(2)?],
     };
     put_in(controller, &sets[0])?;
     let stop = Stop::new();
@@ -195,8 +186,8 @@ fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow:
     }
 }
 
-fn many(count: u32, version: u64) -> Result<Vec<Message>, ErrorCode> {
-    (0..count).map(|number| flows::one_of_many(number, version, 0)).collect()
+fn many(version: u64) -> Result<Vec<Message>, ErrorCode> {
+    (0..FLOWS).map(|number| flows::one_of_many(number, version, 0)).collect()
 }
 
 fn priorities(version: u64) -> Result<Vec<Message>, ErrorCode> {

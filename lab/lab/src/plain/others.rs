@@ -11,7 +11,6 @@ use twinpath_clients::measure::{attend, print};
 use twinpath_load::Arrivals;
 use twinpath_socket_load::Stop;
 use twinpath_test_plain::{BusyPollEcho, Null, Pace, TcpNull, paced_wake};
-use twinpath_worker::idle::Mode;
 use twinpath_worker::thread::priority::Priority;
 
 use super::{
@@ -45,9 +44,6 @@ pub(super) enum Peer {
         /// How datagrams go in and out
         #[arg(long, value_enum, default_value_t = Method::Single)]
         method: Method,
-        /// Datagrams per system call, of the methods that take several
-        #[arg(long, default_value_t = 64)]
-        burst: usize,
     },
     /// Answer every ONC RPC call over TCP as if it were NULL
     TcpNull {
@@ -132,19 +128,16 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
         Peer::Hammer(args) => program::hammer(&args)?,
         Peer::Mirror(args) => mirror::run(&args)?,
         Peer::Offer(args) => offer::run(&args)?,
-        Peer::UdpNull { server, method, burst } => {
-            udp_server::<Null>(&server, method, burst, Priority::Normal)?;
-        }
+        Peer::UdpNull { server, method } => udp_server::<Null>(&server, method, Priority::Normal)?,
         Peer::TcpNull { server } => {
             let null = TcpNull::bind(server.listen, wait_of(server.mode))?;
-            serve(&server, null.address(), |stop| Ok(echo_counts(&null.run(stop)?)))?;
+            serve(null.address(), |stop| Ok(echo_counts(&null.run(stop)?)))?;
         }
         Peer::TcpCalls(args) => calls::run(&args)?,
         Peer::TcpHold(args) => hold::run(&args)?,
         Peer::UdpBusyEcho { listen, busy_poll_us } => {
             let echo = BusyPollEcho::bind(listen, busy_poll_us)?;
-            let server = Server { listen, mode: Mode::Interrupt, cpu: None };
-            serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
+            serve(echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
         }
         Peer::PacketReflect(args) => reflect::packet(&args)?,
         Peer::ShmReflect(args) => reflect::shm(&args)?,

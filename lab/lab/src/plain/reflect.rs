@@ -10,7 +10,6 @@ use serde_json::json;
 use twinpath_clients::measure::{attend, print};
 use twinpath_shm::{Application, Woken};
 use twinpath_socket_load::Stop;
-use twinpath_sys::affinity;
 use twinpath_test_plain::PacketReflect;
 use twinpath_time::Duration;
 use twinpath_wire::EtherType;
@@ -30,9 +29,6 @@ pub(super) struct PacketArgs {
     /// interrupt (sleeping) or poll (spinning)
     #[arg(long, default_value_t = Mode::Interrupt)]
     mode: Mode,
-    /// The CPU to run on
-    #[arg(long)]
-    cpu: Option<usize>,
 }
 
 #[derive(clap::Args)]
@@ -43,9 +39,6 @@ pub(super) struct ShmArgs {
     /// interrupt (sleeping) or poll (spinning)
     #[arg(long, default_value_t = Mode::Interrupt)]
     mode: Mode,
-    /// The CPU to run on
-    #[arg(long)]
-    cpu: Option<usize>,
 }
 
 /// Kernel index of an interface of this network namespace.
@@ -60,7 +53,7 @@ pub(super) fn packet(args: &PacketArgs) -> anyhow::Result<()> {
     let application = PacketReflect::open(ifindex, args.ethertype.0, super::wait_of(args.mode))?;
     let stop = Stop::new();
     let (counts, _) = attend(&stop, None, || {
-        ready(args.cpu)?;
+        ready()?;
         anyhow::Ok(application.run(&stop)?)
     })?;
     Ok(print(super::echo_counts(&counts?))?)
@@ -70,7 +63,7 @@ pub(super) fn shm(args: &ShmArgs) -> anyhow::Result<()> {
     let stop = Stop::new();
     let (frames, _) = attend(&stop, None, || {
         let mut application = connect(&args.socket)?;
-        ready(args.cpu)?;
+        ready()?;
         match args.mode {
             Mode::Poll => spin(&mut application, &stop),
             Mode::Interrupt | Mode::Adaptive => sleep(&mut application, &stop),
@@ -83,10 +76,7 @@ fn connect(path: &Path) -> anyhow::Result<Application> {
     Ok(Application::connect(path)?)
 }
 
-fn ready(cpu: Option<usize>) -> anyhow::Result<()> {
-    if let Some(cpu) = cpu {
-        affinity::pin_current_thread(cpu)?;
-    }
+fn ready() -> anyhow::Result<()> {
     Ok(print(json!({ "ready": true, "pid": std::process::id() }))?)
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let address = kernel.local_addr()?;
     match (on, loops) {
         (None, false) => bail!("without --on and without --loops this is plain udp-echo"),
-        (None, true) => super::serve(server, address, |stop| kernel_loop(&kernel, stop)),
+        (None, true) => super::serve(address, |stop| kernel_loop(&kernel, stop)),
         (Some(on), loops) => {
             let access = match owner {
                 Some(owner) => {
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             ensure!(matches!(socket.path(), SocketPath::Fast { .. }), "{}", socket.path());
             socket.set_mode(server.mode);
             socket.set_sending(sending);
-            super::serve(server, address, |stop| {
+            super::serve(address, |stop| {
                 let answered = if *loops { own_loop(&socket, server, stop)? } else { echo(&socket, stop)? };
                 let counts = socket.counts();
                 let by_ring = counts.by_ring as f64 / (counts.by_ring + counts.by_kernel).max(1) as f64;

@@ -19,8 +19,8 @@ pub(super) use self::listing::list;
 pub(crate) use self::server::find_ganesha;
 pub(super) use self::server::serve;
 pub(crate) use self::tree::Shape;
+pub(crate) use self::walk::WalkReport;
 pub(super) use self::walk::walk;
-pub(crate) use self::walk::{Step, WalkReport};
 
 /// The port of ganesha's NFS service.
 pub(crate) const NFS_PORT: u16 = 2049;
@@ -48,9 +48,6 @@ pub(crate) struct WalkArgs {
     /// Stop after so many calls instead of at the end of the tree
     #[arg(long)]
     calls: Option<u64>,
-    /// What is done with each name, in order
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Step::Lookup, Step::Getattr, Step::Access])]
-    steps: Vec<Step>,
 }
 
 #[derive(clap::Args)]

@@ -37,24 +37,6 @@ const RIGHTS: u32 =
 /// Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// One call per name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Step {
-    Lookup,
-    Getattr,
-    Access,
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Lookup => "lookup",
-            Self::Getattr => "getattr",
-            Self::Access => "access",
-        })
-    }
-}
-
 /// The result of a walk.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WalkReport {
@@ -81,7 +63,7 @@ pub(crate) fn walk(args: &WalkArgs) -> anyhow::Result<ExitCode> {
     let limit = args.calls.unwrap_or(u64::MAX);
     let mut walk = Walk { client, latency, histogram, limit, names: 0, pages: 0 };
     let (cpu, begun) = (clock::process_cpu_time(), Instant::now());
-    walk.tree(&tree, root, &args.steps)?;
+    walk.tree(&tree, root)?;
     let wall_s = begun.elapsed().as_secs_f64();
     let cpu_s = clock::process_cpu_time().saturating_sub(cpu).as_secs_f64();
     ensure!(
@@ -141,7 +123,7 @@ struct Walk {
 
 impl Walk {
     /// Depth first, like `ls -R`: all of a directory, then its subdirectories.
-    fn tree(&mut self, tree: &Tree, root: nfs_fh3, steps: &[Step]) -> anyhow::Result<()> {
+    fn tree(&mut self, tree: &Tree, root: nfs_fh3) -> anyhow::Result<()> {
         let mut waiting = vec![(0, root)];
         while let Some((number, handle)) = waiting.pop() {
             let expected = &tree.directories[number];
@@ -152,7 +134,7 @@ impl Walk {
                     return Ok(());
                 }
                 let node = expected[entry.name.as_ref()];
-                let object = self.name(&handle, entry, node, steps)?;
+                let object = self.name(&handle, entry, node)?;
                 if let Node::Directory(number) = node {
                     waiting.push((number, object));
                 }
@@ -216,30 +198,21 @@ impl Walk {
         directory: &nfs_fh3,
         entry: entryplus3<'static>,
         node: Node,
-        steps: &[Step],
     ) -> anyhow::Result<nfs_fh3> {
         let Nfs3Option::Some(object) = entry.name_handle else {
             return Err(anyhow!("READDIRPLUS gave no handle"));
         };
-        for step in steps {
-            match step {
-                Step::Lookup => {
-                    let name = filename3::from(entry.name.as_ref());
-                    let args = LOOKUP3args { what: diropargs3 { dir: directory.clone(), name } };
-                    match done(self.client.lookup(&args))?.context("LOOKUP")? {
-                        Nfs3Result::Ok(found) => ensure!(found.object == object, "LOOKUP gave another file"),
-                        Nfs3Result::Err((status, _)) => return Err(anyhow!("LOOKUP: {status}")),
-                    }
-                    self.count();
-                }
-                Step::Getattr => {
-                    let reply = done(self.client.getattr(&GETATTR3args { object: object.clone() }))?;
-                    self.count();
-                    verify(&attributes(reply, "GETATTR")?, node)?;
-                }
-                Step::Access => self.access(&object, RIGHTS)?,
-            }
+        let name = filename3::from(entry.name.as_ref());
+        let args = LOOKUP3args { what: diropargs3 { dir: directory.clone(), name } };
+        match done(self.client.lookup(&args))?.context("LOOKUP")? {
+            Nfs3Result::Ok(found) => ensure!(found.object == object, "LOOKUP gave another file"),
+            Nfs3Result::Err((status, _)) => return Err(anyhow!("LOOKUP: {status}")),
         }
+        self.count();
+        let reply = done(self.client.getattr(&GETATTR3args { object: object.clone() }))?;
+        self.count();
+        verify(&attributes(reply, "GETATTR")?, node)?;
+        self.access(&object, RIGHTS)?;
         self.names += 1;
         Ok(object)
     }

@@ -13,7 +13,6 @@ use serde_json::json;
 use twinpath_claims::Prefix;
 use twinpath_clients::measure::{attend, print};
 use twinpath_socket_load::Stop;
-use twinpath_sys::affinity;
 use twinpath_test_plain::{
     BATCH_MAX, FRAME_BYTES, Frame, Sending, XdpSink, XdpSource, bare_frame, datagram_frame, send_frames,
 };
@@ -52,14 +51,11 @@ pub(crate) struct SourceArgs {
     /// From random addresses of this prefix
     #[arg(long, value_name = "PREFIX", requires = "datagrams_to")]
     sources: Option<Prefix>,
-    /// The CPU to run on
-    #[arg(long)]
-    cpu: Option<usize>,
     /// Priority of the thread: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long, default_value_t = Priority::Normal)]
     priority: Priority,
     /// Send so many from an XDP program instead of a packet socket
-    #[arg(long, value_name = "FRAMES", conflicts_with_all = ["batch", "duration", "rate", "varied", "cpu", "datagrams_to"])]
+    #[arg(long, value_name = "FRAMES", conflicts_with_all = ["batch", "duration", "rate", "varied", "datagrams_to"])]
     xdp: Option<u32>,
 }
 
@@ -158,9 +154,6 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
     };
     let stop = Stop::new();
     let (sent, _) = attend(&stop, None, || {
-        if let Some(cpu) = args.cpu {
-            affinity::pin_current_thread(cpu)?;
-        }
         args.priority.apply()?;
         send_frames(ifindex, &sending, &stop).context("cannot send frames")
     })?;
