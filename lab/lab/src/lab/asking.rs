@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
+use super::client::RATE;
 use super::model::Sample;
 use super::process::{Background, Server, Side, words};
 use super::session::Session;
@@ -12,7 +13,6 @@ use crate::plain::program::AskReport;
 
 /// CPU time of the machine for a query, without the client's own outside of the kernel, us.
 pub(super) const CPU: &str = "cpu_us_per_query";
-const RATE: &str = "requests_per_s";
 
 /// Before the client begins: the counting loops have both CPUs for themselves.
 const CALIBRATION: Duration = Duration::from_millis(400);
@@ -24,6 +24,14 @@ pub(super) fn asked(stdout: &str) -> anyhow::Result<AskReport> {
     let asked: AskReport = serde_json::from_str(stdout).context("cannot read the result of plain ask")?;
     ensure!(asked.answered > 0, "no request was answered");
     Ok(asked)
+}
+
+/// Its round trips, as a sample.
+pub(super) fn round_trips(stdout: &str) -> anyhow::Result<Sample> {
+    let asked = asked(stdout)?;
+    let mut values = asked.rtt_us.context("no round trip")?.values();
+    values.extend([(RATE, asked.requests_per_s), ("lost", asked.lost as f64)]);
+    Ok(Sample { values, ..Sample::default() })
 }
 
 /// The output of `plain busy` at its end.

@@ -115,16 +115,24 @@ fn answered_by_the_path(mut sample: Sample) -> Sample {
     sample
 }
 
-/// Measures with the cards' offloads disabled; they are enabled again afterwards.
 async fn bare(session: &Session, path: &str) -> anyhow::Result<Sample> {
-    let fixed = offloads(session, "off").await?;
-    let exchanged = exchange(session, path).await;
-    offloads(session, "on").await?;
-    let mut sample = exchanged?;
-    if !fixed.is_empty() {
-        sample.notes.push(format!("the card does not let these be switched: {}", fixed.join(", ")));
-    }
+    let (mut sample, fixed) = without_offloads(session, exchange(session, path)).await?;
+    sample.notes.extend(fixed);
     Ok(sample)
+}
+
+/// Measures with the cards' offloads switched off; they are switched on again afterwards. Returns a note of those that cannot be
+/// switched, too.
+async fn without_offloads<T>(
+    session: &Session,
+    measure: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<(T, Option<String>)> {
+    let fixed = offloads(session, "off").await?;
+    let measured = measure.await;
+    offloads(session, "on").await?;
+    let fixed =
+        (!fixed.is_empty()).then(|| format!("the card does not let these be switched: {}", fixed.join(", ")));
+    Ok((measured.context("with the card's offloads off")?, fixed))
 }
 
 /// Switches all offloads at both ends; returns those that cannot be switched.

@@ -200,7 +200,8 @@ fn latencies(
 }
 
 fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group: Group) {
-    let rows: Vec<(&RowSpec, &Row)> = of_group(lab, report, group).collect();
+    let measured = of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none());
+    let rows: Vec<(&RowSpec, &Row)> = measured.collect();
     if rows.is_empty() {
         return;
     }
@@ -218,15 +219,7 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
     } else {
         "</tr></thead><tbody>"
     });
-    let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
     for ((spec, row), to_kernel) in rows.into_iter().zip(to_kernel) {
-        if let Some(reason) = &row.skipped {
-            match skipped.iter_mut().find(|(known, _)| known == reason) {
-                Some((_, names)) => names.push(label(spec, row)),
-                None => skipped.push((reason, vec![label(spec, row)])),
-            }
-            continue;
-        }
         let ours = is_ours(row) || row.path.as_deref().is_some_and(|path| path != "kernel");
         let class = if ours { " class=\"ours\"" } else { "" };
         let _ = write!(page, "<tr{class}><td class=\"name\">{}", escape(&label(spec, row)));
@@ -250,22 +243,13 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
         }
         page.push_str("</tr>");
     }
-    page.push_str("</tbody></table></div>");
-    for (reason, names) in skipped {
-        let _ = write!(
-            page,
-            "<p class=\"skipped\"><b>Skipped</b> {}: {}</p>",
-            escape(&names.join("; ")),
-            escape(reason)
-        );
-    }
-    page.push_str("</section>");
+    page.push_str("</tbody></table></div></section>");
 }
 
 fn notes(page: &mut String, report: &LabReport) {
     page.push_str("<section><h2>Notes</h2><ul class=\"notes\">");
-    for remark in table::remarks(report).iter().filter(|remark| !remark.starts_with("skipped ")) {
-        let _ = write!(page, "<li>{}</li>", escape(remark));
+    for remark in table::remarks(report) {
+        let _ = write!(page, "<li>{}</li>", escape(&remark));
     }
     page.push_str(include_str!("report/notes.html"));
     page.push_str("</ul></section>");

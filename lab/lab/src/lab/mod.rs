@@ -8,7 +8,6 @@
 mod adopt;
 #[cfg(feature = "all")]
 mod asking;
-mod bystander;
 mod chart;
 mod client;
 #[cfg(feature = "all")]
@@ -221,12 +220,6 @@ fn shown(lab: &Lab, args: &Args) -> Shown {
     }
 }
 
-/// How the measurement ended.
-enum Ended {
-    Measured(usize),
-    Signal(u8),
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "all")]
     if args.name == ledger::ALL {
@@ -269,12 +262,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let begun = Instant::now();
-    let ended = measure(lab, &session);
+    let ended = until_told((lab.run)(&session));
     session.launcher.end_all();
     session.progress.finish();
     let rounds = match ended? {
-        Ended::Measured(rounds) => rounds,
-        Ended::Signal(code) => {
+        Ok(rounds) => rounds,
+        Err(code) => {
             eprintln!("twinpath-lab: stopped; every process, namespace and program of the lab is gone");
             return Ok(ExitCode::from(code));
         }
@@ -322,8 +315,9 @@ fn session(lab: &'static Lab, args: &Args, selection: Selection) -> anyhow::Resu
     })
 }
 
-/// Measures until done or told to stop. Children are spawned by this thread, and end with it.
-fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
+/// Works on an event loop until done; or until told to stop, which gives the exit code. Children are spawned by this thread, and end
+/// with it.
+fn until_told<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Result<T, u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -333,9 +327,9 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
         tokio::select! {
             biased;
-            _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
-            _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
-            result = (lab.run)(session) => result.map(Ended::Measured),
+            _ = interrupt.recv() => Ok(Err(INTERRUPTED)),
+            _ = terminate.recv() => Ok(Err(TERMINATED)),
+            result = work => result.map(Ok),
         }
     });
     // A measurement on a thread of its own may take seconds more; it ends with the process.

@@ -366,7 +366,7 @@ mod tests {
     fn a_summary_brings_its_rows_and_the_ratios_between_them() {
         let chosen = Selection::of_summary(&quick::LAB).unwrap();
         assert!(chosen.rows.contains("paced-kernel") && chosen.rows.contains("idle-adaptive"));
-        assert!(!chosen.rows.contains("floor-eventfd") && !chosen.rows.contains("tcp-service"));
+        assert!(!chosen.rows.contains("floor-eventfd"));
         assert!(chosen.ratios.contains("udp-rate") && !chosen.ratios.contains("udp-rtt-interrupt"));
     }
 

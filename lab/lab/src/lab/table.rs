@@ -205,15 +205,6 @@ pub(crate) fn remarks(report: &LabReport) -> Vec<String> {
         }
     }
     lines.extend(notes.into_iter().map(|(note, rows)| format!("{}: {note}", rows.join(", "))));
-    if let Some(row) = report.rows.iter().find(|row| row.id == "tcp-service") {
-        let value = |name| row.values.get(name).map_or(0.0, |summary| summary.median);
-        lines.push(format!(
-            "kernel TCP service on the same interface, in use all the time: {:.0} requests over {:.0} connections, {:.0} failed",
-            value("requests"),
-            value("connections"),
-            value("failed")
-        ));
-    }
     lines.extend(report.notes.iter().cloned());
     lines
 }

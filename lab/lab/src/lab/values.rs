@@ -75,7 +75,6 @@ pub(crate) const VALUES: &[Value] = &[
     value("memory_limit_bytes", "of at most", thousands, ""),
     value("memory_share", "share", hundredths, " of limit"),
     value("requests", "requests", thousands, ""),
-    value("failed", "failed", whole, " failed"),
     value("added_ns", "added ns", whole, " ns"),
     value("worst_ms", "worst ms", tenths, " ms"),
     value("median_ms", "median ms", significant, ""),

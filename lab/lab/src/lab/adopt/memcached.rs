@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
-use crate::lab::asking::asked;
+use crate::lab::asking::round_trips;
 use crate::lab::model::Sample;
 use crate::lab::peers::server;
 use crate::lab::process::{Side, words};
@@ -50,9 +50,5 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
         launcher.finish(process).await?;
     }
     launcher.stop(running).await?;
-    let asked = asked(&client?.stdout)?;
-    let mut values = asked.rtt_us.context("no round trip")?.values();
-    values.insert("requests_per_s", asked.requests_per_s);
-    values.insert("lost", asked.lost as f64);
-    Ok(Sample { values, ..Sample::default() })
+    round_trips(&client?.stdout)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use twinpath_clients::measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
-use super::{DATAGRAMS, FRAGMENTS_SEED, answered_by_the_path, offloads};
+use super::{DATAGRAMS, FRAGMENTS_SEED, answered_by_the_path, without_offloads};
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::kni::fragments;
 use crate::lab::model::Sample;
@@ -39,15 +39,9 @@ pub(super) async fn vlan(session: &Session) -> anyhow::Result<Sample> {
 
 async fn tagged(session: &Session) -> anyhow::Result<Sample> {
     let mut sample = tagged_once(session).await?;
-    let fixed = offloads(session, "off").await?;
-    let bare = tagged_once(session).await;
-    offloads(session, "on").await?;
-    let bare = bare.context("with the card's offloads off")?;
+    let (bare, fixed) = without_offloads(session, tagged_once(session)).await?;
     sample.values.insert("answered", least(&sample).min(least(&bare)));
-    sample.notes.extend(bare.notes.into_iter().map(|note| format!("offloads off: {note}")));
-    if !fixed.is_empty() {
-        sample.notes.push(format!("the card does not let these be switched: {}", fixed.join(", ")));
-    }
+    sample.notes.extend(bare.notes.into_iter().map(|note| format!("offloads off: {note}")).chain(fixed));
     Ok(sample)
 }
 
@@ -161,15 +155,8 @@ async fn after_a_kill(session: &Session) -> anyhow::Result<f64> {
 /// that cannot be switched.
 async fn ask_offloaded(session: &Session, to: &Namespace, ip: IpAddr) -> anyhow::Result<(f64, String)> {
     let share = ask(session, to, ip).await?;
-    let fixed = offloads(session, "off").await?;
-    let bare = ask(session, to, ip).await;
-    offloads(session, "on").await?;
-    let bare = bare.context("with the card's offloads off")?;
-    let fixed = match fixed.as_slice() {
-        [] => String::new(),
-        fixed => format!("; the card does not let these be switched: {}", fixed.join(", ")),
-    };
-    Ok((share.min(bare), fixed))
+    let (bare, fixed) = without_offloads(session, ask(session, to, ip)).await?;
+    Ok((share.min(bare), fixed.map_or_else(String::new, |fixed| format!("; {fixed}"))))
 }
 
 /// The share of requests that plain servers at this address answered.

@@ -23,7 +23,6 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::initramfs::Entry;
 use self::kernel::Kernel;
@@ -39,7 +38,7 @@ use super::programs::Programs;
 use super::progress::Progress;
 use super::session::Lab;
 use super::session::Selection;
-use super::{Args, INTERRUPTED, NOT_MEASURED, TERMINATED, html_path, session, write};
+use super::{Args, NOT_MEASURED, html_path, session, until_told, write};
 use crate::foreign;
 
 /// The Debian package whose kernel is booted unless another is asked for, and what there is where it has no backport.
@@ -59,7 +58,6 @@ const PROGRAMS: &str = "/usr/bin";
 /// The result of a boot.
 enum Ended {
     Collected(Collected),
-    Signal(u8),
     /// The guest had started, and did not complete.
     Broken(anyhow::Error),
 }
@@ -72,31 +70,17 @@ pub(super) fn run(lab: &Lab, args: &Args, selection: &Selection, asked: &str) ->
     );
     let directory = session::run_dir()?;
     let asked = LabRequest { lab, args, selection, kernel: asked };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start an event loop")?;
     let progress = Progress::new();
-    let ended = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
-        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
-        tokio::select! {
-            biased;
-            _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
-            _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
-            collected = collect(&asked, directory.path(), &progress) => collected,
-        }
-    });
-    drop(runtime);
+    let ended = until_told(collect(&asked, directory.path(), &progress));
     progress.finish();
     directory.close().context("cannot remove the guest's files")?;
     match ended {
-        Ok(Ended::Collected(collected)) => finish(lab, args, collected),
-        Ok(Ended::Signal(code)) => {
+        Ok(Ok(Ended::Collected(collected))) => finish(lab, args, collected),
+        Ok(Err(code)) => {
             eprintln!("twinpath-lab: stopped; the guest and its files are gone");
             Ok(ExitCode::from(code))
         }
-        Ok(Ended::Broken(error)) => {
+        Ok(Ok(Ended::Broken(error))) => {
             eprintln!("twinpath-lab: lab {} in a guest: {error:#}", lab.name);
             // A guest that fails the requirements that apply there counts as a miss, not as unavailable.
             let missed = asked.counted() || !args.check;

@@ -119,16 +119,28 @@ impl<'a> Walks<'a> {
         }
     }
 
-    /// A walk of the whole tree.
-    async fn whole(&self, mode: Mode) -> anyhow::Result<Sample> {
+    /// Measures in a mode. Also says what was measured beside it, and has the path and the notes of the mode.
+    async fn in_mode<T>(
+        &self,
+        mode: Mode,
+        measure: impl AsyncFnOnce(&Scene<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Beside, Sample)> {
         let scene = self.stage.set(mode).await?;
-        let cpu_before = twinpath_sys::child::cpu_time(self.ganesha)?;
-        let walked = self.walk(&scene, None).await;
-        let server_cpu = twinpath_sys::child::cpu_time(self.ganesha)?.saturating_sub(cpu_before);
+        let measured = measure(&scene).await;
         let (path, notes) = (scene.path.clone(), scene.notes.clone());
         // Also after a failure, whose reason comes first.
         let beside = self.stage.clear(scene).await;
-        let report = walked?;
+        Ok((measured?, beside?, Sample { path, notes, ..Sample::default() }))
+    }
+
+    /// A walk of the whole tree.
+    async fn whole(&self, mode: Mode) -> anyhow::Result<Sample> {
+        let walk = async |scene: &Scene<'_>| {
+            let before = twinpath_sys::child::cpu_time(self.ganesha)?;
+            let report = self.walk(scene, None).await?;
+            Ok((report, twinpath_sys::child::cpu_time(self.ganesha)?.saturating_sub(before)))
+        };
+        let ((report, server_cpu), beside, said) = self.in_mode(mode, walk).await?;
         let mut sample = sample_of(&report.call_us, report.histogram);
         sample.values.extend([
             ("wall_s", report.wall_s),
@@ -138,8 +150,8 @@ impl<'a> Walks<'a> {
             ("cpu_client", report.cpu_s / report.wall_s),
             ("cpu_server", server_cpu.as_secs_f64() / report.wall_s),
         ]);
-        note_beside(&mut sample, &beside?)?;
-        (sample.path, sample.notes) = (path, notes);
+        note_beside(&mut sample, &beside)?;
+        (sample.path, sample.notes) = (said.path, said.notes);
         if mode == Mode::Plain {
             let [first, second] = self.session.cpus;
             sample.notes.push(format!(
@@ -151,15 +163,10 @@ impl<'a> Walks<'a> {
 
     /// The original report's command over the whole tree, newly mounted by the kernel.
     async fn listing(&self, mode: Mode) -> anyhow::Result<Sample> {
-        let scene = self.stage.set(mode).await?;
-        let listed = self.list(&scene).await;
-        let (path, notes) = (scene.path.clone(), scene.notes.clone());
-        // Also after a failure, whose reason comes first.
-        let beside = self.stage.clear(scene).await;
-        let ListReport { wall_s, lines } = listed?;
-        let values = BTreeMap::from([("wall_s", wall_s), ("lines", lines as f64)]);
-        let mut sample = Sample { values, path, notes, ..Sample::default() };
-        note_beside(&mut sample, &beside?)?;
+        let (listed, beside, mut sample) =
+            self.in_mode(mode, async |scene: &Scene<'_>| self.list(scene).await).await?;
+        sample.values.extend([("wall_s", listed.wall_s), ("lines", listed.lines as f64)]);
+        note_beside(&mut sample, &beside)?;
         Ok(sample)
     }
 
@@ -170,10 +177,8 @@ impl<'a> Walks<'a> {
 
     /// A shorter walk with a tap at both ends of the link.
     async fn captured(&self, mode: Mode) -> anyhow::Result<Vec<(&'static str, Sample)>> {
-        let scene = self.stage.set(mode).await?;
-        let passed = self.tapped(&scene).await;
-        self.stage.clear(scene).await?;
-        let [client, server] = passed?;
+        let tapped = async |scene: &Scene<'_>| self.tapped(scene).await;
+        let ([client, server], ..) = self.in_mode(mode, tapped).await?;
         let (at_client, at_server) = (hops::gaps(&client), hops::gaps(&server));
         let mut transit = hops::transit(&client, &server, false);
         transit.extend(hops::transit(&server, &client, true));

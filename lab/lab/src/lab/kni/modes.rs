@@ -96,13 +96,12 @@ pub(super) struct Scene<'a> {
     running: Running,
 }
 
-#[derive(Debug)]
-enum Running {
-    Nothing,
-    Attached(Instance),
-    Busy(Instance, Background),
-    BusyKernel(Server, Background),
-    Exception(Instance),
+/// The programs of a mode.
+#[derive(Debug, Default)]
+struct Running {
+    twinpath: Option<Instance>,
+    kernel: Option<Server>,
+    load: Option<Background>,
 }
 
 /// Measurements during a walk.
@@ -136,17 +135,17 @@ impl<'a> Stage<'a> {
 
     pub(super) async fn set(&self, mode: Mode) -> anyhow::Result<Scene<'a>> {
         match mode {
-            Mode::Plain | Mode::Again => Ok(self.scene(Running::Nothing)),
+            Mode::Plain | Mode::Again => Ok(self.scene(Running::default())),
             Mode::Attached => {
                 let Proven { instance, path, proof } = self.attach().await?;
                 instance.until_idle().await?;
-                let scene = self.scene(Running::Attached(instance));
+                let scene = self.scene(Running { twinpath: Some(instance), ..Running::default() });
                 Ok(Scene { path: Some(path), notes: vec![proof], ..scene })
             }
             Mode::Busy => {
                 let Proven { instance, path, proof } = self.attach().await?;
                 let load = self.load(FAST_PORT).await?;
-                let scene = self.scene(Running::Busy(instance, load));
+                let scene = self.scene(Running { twinpath: Some(instance), load: Some(load), kernel: None });
                 Ok(Scene { path: Some(path), notes: vec![proof], ..scene })
             }
             Mode::BusyKernel => {
@@ -157,7 +156,7 @@ impl<'a> Stage<'a> {
                 let launcher = &self.session.launcher;
                 let server = launcher.server(Side::At(self.client(), self.cpu()), &echo).await?;
                 let load = self.load(PLAIN_PORT).await?;
-                Ok(self.scene(Running::BusyKernel(server, load)))
+                Ok(self.scene(Running { kernel: Some(server), load: Some(load), twinpath: None }))
             }
             Mode::Exception | Mode::ExceptionWorkers => self.exception(mode).await,
         }
@@ -246,7 +245,7 @@ impl<'a> Stage<'a> {
             target: nfs_of(OWNED_PEER),
             path: Some(report.path()),
             notes: vec![format!("bridge between {} and {TAP}, carrier {carrier}", OWNED.interface)],
-            running: Running::Exception(instance),
+            running: Running { twinpath: Some(instance), ..Running::default() },
         })
     }
 
@@ -258,24 +257,19 @@ impl<'a> Stage<'a> {
     pub(super) async fn clear(&self, scene: Scene<'a>) -> anyhow::Result<Beside> {
         let launcher = &self.session.launcher;
         let mut beside = Beside::default();
-        match scene.running {
-            Running::Nothing => {}
-            Running::Attached(instance) | Running::Exception(instance) => {
-                beside.fast_path_frames = Some(instance.report().await?.frames_in());
-                instance.stop(launcher).await?;
-            }
-            Running::Busy(instance, load) => {
-                let result = launcher.finish(load).await;
-                beside.fast_path_frames = Some(instance.report().await?.frames_in());
-                instance.stop(launcher).await?;
-                beside.load = Some(load_of(&result?)?);
-            }
-            Running::BusyKernel(server, load) => {
-                let result = launcher.finish(load).await;
-                launcher.stop(server).await?;
-                beside.load = Some(load_of(&result?)?);
-            }
+        let Running { twinpath, kernel, load } = scene.running;
+        let load = match load {
+            Some(load) => Some(launcher.finish(load).await),
+            None => None,
+        };
+        if let Some(instance) = twinpath {
+            beside.fast_path_frames = Some(instance.report().await?.frames_in());
+            instance.stop(launcher).await?;
         }
+        if let Some(server) = kernel {
+            launcher.stop(server).await?;
+        }
+        beside.load = load.transpose()?.map(|printed| load_of(&printed)).transpose()?;
         Ok(beside)
     }
 }

@@ -2,15 +2,12 @@
 
 mod measure;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 
 use self::measure::Quick;
-use crate::lab::bystander::{Bystander, Seen};
 use crate::lab::fallback;
-use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::Side;
 use crate::lab::session::{Session, lab};
@@ -76,7 +73,6 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         session.launcher.server(Side::Server, &peers::tcp_echo()).await.context("the plain TCP echo")?;
     let tcp_sink =
         session.launcher.server(Side::Server, &peers::tcp_sink()).await.context("the plain TCP sink")?;
-    let bystander = Bystander::start(&session.launcher.topology().client, peers::server(peers::TCP_PORT))?;
     let times = session.either(CHECK_TIMES, QUICK_TIMES);
     let mut quick = Quick::new(session, times, [tcp_echo.pid, tcp_sink.pid]);
     // Once, while the machine is idle.
@@ -93,7 +89,6 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         }
     };
     let done = session.in_rounds(count, QUICK_BUDGET, round).await;
-    session.note("tcp-service", 0, bystander.finish().map(|seen| of_bystander(&seen)));
     session.launcher.stop(tcp_echo).await?;
     session.launcher.stop(tcp_sink).await?;
     Ok(done.min(rounds))
@@ -109,15 +104,4 @@ fn is_beaten(session: &Session, round: usize, row: &str) -> bool {
     let rate = |row: &str| record.median(row, "requests_per_s");
     let best = record.best(plain, "requests_per_s").and_then(rate);
     rate(row).zip(best).is_some_and(|(rate, best)| rate < CONTENDER * best)
-}
-
-fn of_bystander(seen: &Seen) -> Sample {
-    let values = BTreeMap::from([
-        ("requests", seen.requests as f64),
-        ("failed", seen.failed as f64),
-        ("connections", seen.connections as f64),
-        ("max_us", seen.longest_us),
-    ]);
-    let notes = seen.reason.iter().cloned().collect();
-    Sample { values, notes, ..Sample::default() }
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
-use crate::lab::asking::{asked, cpu_of_queries};
+use crate::lab::asking::{asked, cpu_of_queries, round_trips};
+use crate::lab::client::RATE;
 use crate::lab::model::Sample;
 use crate::lab::peers;
-use crate::lab::process::{Side, words};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 
-const RATE: &str = "requests_per_s";
 /// The same of the server that runs alone, asked by turns with the other one.
 const RATE_ALONE: &str = "requests_per_s_alone";
 
@@ -32,7 +32,7 @@ pub(super) async fn measure(session: &Session, time: Duration, row: &str) -> Opt
     let server = format!("plain program {kind} --listen {}{run}", peers::server(PORT));
     let alone = format!("plain program {kind} --listen {}", peers::server(OTHER_PORT));
     Some(match kind {
-        "memcached" | "memcached-threads" => round_trips(session, time, &server).await,
+        "memcached" | "memcached-threads" => memcached(session, time, &server).await,
         "nsd" => {
             // The client takes whole seconds.
             let time = Duration::from_secs(time.as_secs().max(1));
@@ -53,15 +53,12 @@ fn ask_at(port: u16, kind: &str, time: Duration, more: &str) -> Vec<String> {
     words(&format!("plain ask {kind} {target} --duration {:.3} {more}", time.as_secs_f64()))
 }
 
-async fn round_trips(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, &words(server)).await?;
-    let client = session.launcher.client(Side::Client, &ask("memcached", time, ""), time + SLACK, None).await;
-    session.launcher.stop(server).await?;
-    let asked = asked(&client?.stdout)?;
-    let mut values = asked.rtt_us.context("no round trip")?.values();
-    values.insert(RATE, asked.requests_per_s);
-    values.insert("lost", asked.lost as f64);
-    Ok(Sample { values, ..Sample::default() })
+async fn memcached(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
+    let measure = async |_: &Server| {
+        let ask = ask("memcached", time, "");
+        round_trips(&session.launcher.client(Side::Client, &ask, time + SLACK, None).await?.stdout)
+    };
+    session.launcher.beside(Side::Server, &words(server), measure).await
 }
 
 /// Both servers run all the time and are asked by turns, as the speed of a machine changes by more in a second than what is looked for.
