@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use fastrand::Rng;
 use twinpath_load::Arrivals;
 
-use super::cases::Pace;
 use crate::lab::paced::{Draw, JITTER, Load, PERIOD_US};
 
 /// The mean in the compared document, for arrivals that are not drawn.
@@ -18,15 +18,21 @@ pub(super) fn draw(run_seed: u64, round: usize) -> Draw {
     Draw::of(&mut of(run_seed, round), PERIOD_US)
 }
 
-/// The load of `pace` in this round.
-pub(super) fn load(draw: &Draw, pace: Pace) -> Load {
+/// The load of a pace in this round.
+///
+/// # Errors
+/// No such pace.
+pub(super) fn load(draw: &Draw, pace: Option<&str>) -> anyhow::Result<Load> {
     let (period_us, arrivals) = match pace {
-        Pace::Drawn => return draw.load(),
-        Pace::Every(us) => (us, Arrivals::Jittered(JITTER)),
-        Pace::Poisson => (MEAN_US, Arrivals::Poisson),
-        Pace::Bursts => (MEAN_US, BURST),
+        None => return Ok(draw.load()),
+        Some("poisson") => (MEAN_US, Arrivals::Poisson),
+        Some("bursts") => (MEAN_US, BURST),
+        Some(us) => {
+            let us = us.parse().with_context(|| format!("no such pace: {us}"))?;
+            (us, Arrivals::Jittered(JITTER))
+        }
     };
-    Load { rate_per_s: 1e6 / period_us, arrivals, seed: draw.seed }
+    Ok(Load { rate_per_s: 1e6 / period_us, arrivals, seed: draw.seed })
 }
 
 /// The rows of a round, shuffled.
@@ -61,8 +67,9 @@ mod tests {
 
     #[test]
     fn a_pace_is_a_rate_with_gaps() {
-        let of = |pace| load(&Draw { period_us: 400.0, seed: 5 }, pace).options();
-        assert_eq!(of(Pace::Every(10.0)), "--rate 100000 --arrivals jitter:3 --arrivals-seed 5");
-        assert!(of(Pace::Bursts).contains("--arrivals bursts:16:8 "));
+        let of = |pace| load(&Draw { period_us: 400.0, seed: 5 }, Some(pace)).map(|load| load.options());
+        assert_eq!(of("10").unwrap(), "--rate 100000 --arrivals jitter:3 --arrivals-seed 5");
+        assert!(of("bursts").unwrap().contains("--arrivals bursts:16:8 "));
+        assert!(of("often").is_err());
     }
 }

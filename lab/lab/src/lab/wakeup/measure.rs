@@ -9,13 +9,12 @@ use twinpath_observe::report::{Idle, Report};
 use twinpath_sys::{LatencyRequest, child, clock};
 use twinpath_time::Instant;
 
-use super::cases::{Case, Pace, Receiver, Request};
 use super::draw;
 use super::polled::polled_packets;
 use super::scene::{Running, Scene};
 use crate::lab::client;
 use crate::lab::instance::{Facts, context_switches};
-use crate::lab::model::Sample;
+use crate::lab::model::{How, RowSpec, Sample};
 use crate::lab::paced::{Draw, Load};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
@@ -29,6 +28,8 @@ const MARGIN: f64 = 0.08;
 /// Share of the answered packets that must have come by the fast path.
 const FAST_SHARE: f64 = 0.95;
 
+/// Fewer packets than this are sent for a longer time.
+const SELDOM_PER_S: f64 = 500.0;
 /// A sender that is later than this with one packet in a hundred had lost its CPU.
 const SENT_LATE_US: f64 = 50.0;
 
@@ -43,17 +44,17 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Warm-up and measured time of a case: longer for fewer packets.
-    fn of(&self, case: &Case) -> (Duration, Duration) {
-        let length = match case {
-            Case { tail: true, .. } => self.tail,
-            Case { often: true, .. } => self.often,
-            _ => self.rarely,
+    /// Warm-up and measured time of a row: longer for fewer packets.
+    fn of(&self, how: How, offer: &Load) -> (Duration, Duration) {
+        let length = if how.has("tail") {
+            self.tail
+        } else if how.has("often") {
+            self.often
+        } else {
+            self.rarely
         };
-        match case.pace {
-            Pace::Every(us) if us > 2_000.0 => (2 * self.warmup, 2 * length),
-            _ => (self.warmup, length),
-        }
+        let times = if offer.rate_per_s < SELDOM_PER_S { 2 } else { 1 };
+        (times * self.warmup, times * length)
     }
 }
 
@@ -72,18 +73,18 @@ struct Accounts {
     report: Option<Report>,
 }
 
-/// Measures the row of `case` with the choices in `draw`.
+/// Measures a row with the choices in `draw`.
 pub(super) async fn measure(
     session: &Session,
     times: &Times,
-    case: &Case,
+    spec: &RowSpec,
     draw: &Draw,
 ) -> anyhow::Result<Sample> {
-    let offer = draw::load(draw, case.pace);
-    let (warmup, length) = times.of(case);
-    let mut sample = match case.receiver {
-        Receiver::Floor { request } => floor(session, request, &offer, warmup, length).await?,
-        _ => packets(session, case, &offer, warmup, length).await?,
+    let offer = draw::load(draw, spec.how.get("pace"))?;
+    let (warmup, length) = times.of(spec.how, &offer);
+    let mut sample = match spec.how.first().0 {
+        "floor" => floor(session, spec.how, &offer, warmup, length).await?,
+        _ => packets(session, spec, &offer, warmup, length).await?,
     };
     sample.values.insert("offered_per_s", offer.rate_per_s);
     Ok(sample)
@@ -92,12 +93,12 @@ pub(super) async fn measure(
 /// A single eventfd wake-up with the same arrivals, without socket and packet.
 async fn floor(
     session: &Session,
-    request: Request,
+    how: How,
     offer: &Load,
     warmup: Duration,
     length: Duration,
 ) -> anyhow::Result<Sample> {
-    let _held = if request == Request::Always { Some(LatencyRequest::open(0)?) } else { None };
+    let _held = (how.get("request") == Some("always")).then(|| LatencyRequest::open(0)).transpose()?;
     let line = format!(
         "plain eventfd-wake --cpus {},{} --warmup {:.3} --duration {:.3} {}",
         session.cpus[0],
@@ -114,15 +115,16 @@ async fn floor(
 
 async fn packets(
     session: &Session,
-    case: &Case,
+    spec: &RowSpec,
     offer: &Load,
     warmup: Duration,
     length: Duration,
 ) -> anyhow::Result<Sample> {
-    let mut scene = Scene::set(session, case).await?;
+    let how = spec.how;
+    let mut scene = Scene::set(session, spec).await?;
     let args = offer.bench(scene.port, warmup, length);
-    let polled = || match (case.receiver, scene.receiver.pid()) {
-        (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
+    let polled = || match (how.first().0, scene.receiver.pid()) {
+        ("busy-poll", Some(pid)) => polled_packets(pid),
         _ => None,
     };
     let polled_before = polled();
@@ -139,32 +141,9 @@ async fn packets(
     let report: BenchReport = finished.json("bench")?;
     let mut sample = sample_of(&report)?;
     sample.notes.extend(said);
-    accounts(&mut sample, case, &before, &after);
+    accounts(&mut sample, how, &before, &after);
     if let Some(came) = came.transpose()? {
-        // The frames include those of the warm-up.
-        let (frames, received) = (came.frames_in() as f64, report.received as f64);
-        let no_fast_path = came.no_fast_path();
-        ensure!(
-            no_fast_path.is_some() || frames >= FAST_SHARE * received,
-            "only {frames} of {received} packets came by the fast path ({})",
-            came.path()
-        );
-        sample.notes.extend(no_fast_path);
-        sample.path = Some(came.path());
-        sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
-        // One sentence per round, only for rows that have a target.
-        let told = case.often && !case.competing;
-        if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
-            sample.notes.push(format!("decided last: {}", worker.idle.decided));
-        }
-        if let (Receiver::Twinpath { .. }, Some(worker)) = (case.receiver, came.workers.first()) {
-            sample.notes.push(format!("priority at the end: {}", worker.priority));
-            if let Some(guard) = &worker.guard {
-                sample.values.insert("guard_sleeps", guard.counts.guard_sleeps as f64);
-                sample.values.insert("guard_pauses", guard.counts.guard_pauses as f64);
-                sample.values.insert("priority_steps", guard.counts.priority_steps as f64);
-            }
-        }
+        by_twinpath(&mut sample, how, &came, report.received as f64)?;
     }
     if let Some(polled) = polled {
         sample.values.insert("polled", polled as f64);
@@ -174,13 +153,45 @@ async fn packets(
             100.0 * polled as f64 / all
         ));
     }
-    if case.competing {
+    if how.has("beside") {
         let speed = marks.speed(before.at.as_nanos(), after.at.as_nanos());
         sample
             .values
             .insert("neighbour_per_s", 1e9 * speed.context("the competing process counted nothing")?);
     }
     Ok(sample)
+}
+
+/// What twinpath says of itself after a row.
+///
+/// # Errors
+/// The packets did not come by the fast path.
+fn by_twinpath(sample: &mut Sample, how: How, came: &Report, received: f64) -> anyhow::Result<()> {
+    // The frames include those of the warm-up.
+    let frames = came.frames_in() as f64;
+    let no_fast_path = came.no_fast_path();
+    ensure!(
+        no_fast_path.is_some() || frames >= FAST_SHARE * received,
+        "only {frames} of {received} packets came by the fast path ({})",
+        came.path()
+    );
+    sample.notes.extend(no_fast_path);
+    sample.path = Some(came.path());
+    sample.notes.extend(came.request_verdict().map(|verdict| format!("CPU latency request: {verdict}")));
+    // One sentence per round, only for rows that have a target.
+    let told = how.has("often") && !how.has("beside");
+    if let Some(worker) = came.workers.first().filter(|worker| told && !worker.idle.decided.is_empty()) {
+        sample.notes.push(format!("decided last: {}", worker.idle.decided));
+    }
+    if let Some(worker) = came.workers.first() {
+        sample.notes.push(format!("priority at the end: {}", worker.priority));
+        if let Some(guard) = &worker.guard {
+            sample.values.insert("guard_sleeps", guard.counts.guard_sleeps as f64);
+            sample.values.insert("guard_pauses", guard.counts.guard_pauses as f64);
+            sample.values.insert("priority_steps", guard.counts.priority_steps as f64);
+        }
+    }
+    Ok(())
 }
 
 /// The results of a client.
@@ -232,17 +243,18 @@ async fn look(receiver: &Running, asks_first: bool) -> anyhow::Result<Accounts> 
     Ok(Accounts { at, cpu, switches, report })
 }
 
-fn accounts(sample: &mut Sample, case: &Case, before: &Accounts, after: &Accounts) {
+fn accounts(sample: &mut Sample, how: How, before: &Accounts, after: &Accounts) {
     let seconds = after.at.since(before.at).as_secs_f64();
-    if !matches!(case.receiver, Receiver::Nobody) {
+    if how.first().0 != "nobody" {
         sample.values.insert("cpu_server", after.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds);
         for (name, kind) in [("voluntary_per_s", 0), ("involuntary_per_s", 1)] {
             let switches = after.switches[kind].saturating_sub(before.switches[kind]);
             sample.values.insert(name, switches as f64 / seconds);
         }
     }
-    if let Receiver::Kernel { request, .. } = case.receiver {
-        sample.values.insert("request_held", f64::from(u8::from(request == Request::Always)));
+    if how.first().0 == "kernel" {
+        let is_held = how.get("request") == Some("always");
+        sample.values.insert("request_held", f64::from(u8::from(is_held)));
     }
     if let (Some(before), Some(after)) = (&before.report, &after.report) {
         sample.values.extend(idle(before, after, seconds));

@@ -2,8 +2,17 @@
 //!
 //! The sender is an open loop that spins on a CPU of its own: the time of each request is drawn from a seed, a late reply
 //! delays no later request, and latency counts from the time when a request was due. So no stall hides later packets.
+//!
+//! The table says of each row that measures packets:
+//!
+//! - the receiver: `kernel`, a plain server on kernel sockets; `busy-poll=US`, the same, whose `epoll_wait` polls the device that long
+//!   before it sleeps; `twinpath`; `floor`, a thread that an eventfd wakes; `nobody`, where only the competing process runs;
+//! - `request=never`, `always` or `auto`: whether a latency request is held, by the lab for a kernel server; twinpath may decide;
+//! - `priority=` of the thread that receives, and `budget=`, the share of a CPU that twinpath may use without traffic;
+//! - `pace=US`, `poisson` or `bursts`: the arrivals. Without it, one per period, which is drawn in each round;
+//! - `beside`: a process that always wants the receiver's CPU runs there too;
+//! - `often`: it is measured in every round, because a ratio needs it; `tail`: a ratio uses its p99.9, which needs many packets.
 
-mod cases;
 mod draw;
 mod measure;
 mod others;
@@ -14,9 +23,10 @@ mod ticks;
 
 use std::time::Duration;
 
-use self::cases::{Case, case_of};
+use anyhow::Context;
+
 use self::measure::Times;
-use crate::lab::model::Sample;
+use crate::lab::model::{RowSpec, Sample};
 use crate::lab::paced::Draw;
 use crate::lab::session::{Session, lab};
 
@@ -94,8 +104,11 @@ async fn policy(session: &Session) {
 
 /// The rows of a round, in order.
 fn plan(session: &Session, round: usize) -> Vec<&'static str> {
-    let is_due = |case: &Case| case.often || round < RARE_ROUNDS || session.repeat.is_some();
-    let mut rows: Vec<_> = cases::all().filter(is_due).map(|case| case.row).collect();
+    let is_due = |row: &&RowSpec| {
+        let is_often = row.how.has("often") || round < RARE_ROUNDS || session.repeat.is_some();
+        !row.how.0.is_empty() && is_often
+    };
+    let mut rows: Vec<_> = LAB.table.rows.iter().filter(is_due).map(|row| row.id).collect();
     if round < SWITCHING_ROUNDS {
         rows.extend(["mode-kept", "mode-switching"]);
     }
@@ -111,13 +124,33 @@ fn plan(session: &Session, round: usize) -> Vec<&'static str> {
 
 async fn measured(session: &Session, row: &str, draw: &Draw) -> anyhow::Result<Sample> {
     let times = session.either(CHECK_TIMES, QUICK_TIMES);
-    if let Some(case) = case_of(row) {
-        return measure::measure(session, &times, &case, draw).await;
+    let spec = LAB.table.row(row).with_context(|| format!("no such row: {row}"))?;
+    if !spec.how.0.is_empty() {
+        return measure::measure(session, &times, spec, draw).await;
     }
     match row {
         "silence" => others::silence(session, draw, session.either(CHECK_SILENCE, QUICK_SILENCE)).await,
         "idle-after-load" => others::idle_after_load(session, AFTER_LOAD_SILENCE).await,
         "mode-kept" => others::switching(session, draw, times.often, &["adaptive"]).await,
         _ => others::switching(session, draw, times.often, &others::SWITCHED).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_are_known_and_ratios_are_made_of_rows_of_every_round() {
+        for row in LAB.table.rows {
+            let receivers = ["", "kernel", "busy-poll", "twinpath", "floor", "nobody"];
+            assert!(receivers.contains(&row.how.first().0), "{}", row.id);
+        }
+        let needed = LAB.table.ratios.iter().flat_map(|ratio| ratio.formula.rows());
+        let floor = LAB.table.needs.iter().filter(|(row, _)| *row == "interrupt-floor");
+        for id in needed.chain(floor.flat_map(|(_, rows)| rows.iter().copied())) {
+            let how = LAB.table.row(id).unwrap().how;
+            assert!(how.0.is_empty() || how.has("often"), "{id}");
+        }
     }
 }

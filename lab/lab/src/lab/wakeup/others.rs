@@ -9,9 +9,8 @@ use twinpath_clients::measure::report::BenchReport;
 use twinpath_sys::clock;
 
 use super::LAB;
-use super::cases::Receiver;
 use super::measure::sample_of;
-use super::scene::serve;
+use super::scene::{DEFAULT, serve};
 use super::ticks::Ticks;
 use crate::lab::instance::{Facts, Instance, watched};
 use crate::lab::model::Sample;
@@ -39,7 +38,7 @@ const SLACK: Duration = Duration::from_secs(6);
 /// Some traffic, then silence for `length`.
 pub(super) async fn silence(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
     let measure = async |instance: &Instance| quiet(session, instance, draw, length).await;
-    Instance::during(&session.launcher, &serve(session, &Receiver::ADAPTIVE)?, measure).await
+    Instance::during(&session.launcher, &serve(session, "adaptive", DEFAULT), measure).await
 }
 
 async fn quiet(
@@ -62,7 +61,7 @@ async fn quiet(
 /// worker nor client is pinned: a worker that is moved among busy processes has learnt the worst.
 pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
-    let mut args = serve(session, &Receiver::ADAPTIVE)?;
+    let mut args = serve(session, "adaptive", DEFAULT);
     let cpu = args.iter().position(|arg| arg == "--cpu").context("serve is placed")?;
     args.drain(cpu..cpu + 2);
     let instance = Instance::start_at(launcher, Side::Both, &args).await?;
@@ -118,7 +117,7 @@ pub(super) async fn switching(
     length: Duration,
     modes: &[&str],
 ) -> anyhow::Result<Sample> {
-    let mut args = serve(session, &Receiver::ADAPTIVE)?;
+    let mut args = serve(session, "adaptive", DEFAULT);
     args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
     let instance = Instance::start(&session.launcher, &args).await?;
     let offer = Load { rate_per_s: SWITCHING_PER_S, ..draw.load() };

@@ -3,10 +3,10 @@
 use anyhow::bail;
 use twinpath_sys::LatencyRequest;
 
-use super::cases::{Case, Receiver, Request};
 use super::polled::Polled;
 use crate::lab::asking::Marks;
 use crate::lab::instance::Instance;
+use crate::lab::model::{How, RowSpec};
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
 use crate::lab::process::{Background, Launcher, Server, Side, words};
 use crate::lab::session::Session;
@@ -41,12 +41,14 @@ impl Running {
 }
 
 impl Scene {
-    pub(super) async fn set(session: &Session, case: &Case) -> anyhow::Result<Self> {
+    pub(super) async fn set(session: &Session, spec: &RowSpec) -> anyhow::Result<Self> {
         let launcher = &session.launcher;
-        let request = held(&case.receiver)?;
+        let (how, mode) = (spec.how, spec.mode.unwrap_or_default());
+        let request = held(how)?;
         let (mut said, mut polled) = (None, None);
-        let (port, receiver) = match case.receiver {
-            Receiver::Kernel { mode, priority, .. } => {
+        let (port, receiver) = match how.first() {
+            ("kernel", None) => {
+                let priority = how.get("priority");
                 let mut args = udp_echo("connected", mode);
                 args.extend(
                     priority.into_iter().flat_map(|priority| words(&format!("--priority {priority}"))),
@@ -60,26 +62,26 @@ impl Scene {
                 }
                 (PLAIN_PORT, Running::Kernel(server))
             }
-            Receiver::KernelBusyPoll { us } => {
+            ("busy-poll", Some(us)) => {
                 polled = Some(Polled::new(launcher.topology())?);
                 let line =
                     format!("plain udp-busy-echo --busy-poll-us {us} --listen {}", peers::server(PLAIN_PORT));
                 let args = words(&line);
                 (PLAIN_PORT, Running::Kernel(launcher.server(Side::Server, &args).await?))
             }
-            Receiver::Twinpath { .. } => {
-                let args = serve(session, &case.receiver)?;
+            ("twinpath", None) => {
+                let args = serve(session, mode, how);
                 (FAST_PORT, Running::Twinpath(Instance::start(launcher, &args).await?))
             }
-            Receiver::Nobody => {
+            ("nobody", None) => {
                 let sender = Side::At(&launcher.topology().server, &session.cpus[..1]);
                 let args = udp_echo_on(SCALE_PORT, "connected", "interrupt");
                 (SCALE_PORT, Running::Nobody(launcher.server(sender, &args).await?))
             }
-            Receiver::Floor { .. } => bail!("a floor has no server"),
+            other => bail!("no such receiver: {other:?}"),
         };
         let mut scene = Self { port, receiver, said, competing: None, _request: request, _polled: polled };
-        if case.competing {
+        if how.has("beside") {
             match start_competing(session) {
                 Ok(competing) => scene.competing = Some(competing),
                 Err(error) => {
@@ -108,8 +110,8 @@ impl Scene {
 }
 
 /// The latency request that the lab holds during a row.
-fn held(receiver: &Receiver) -> anyhow::Result<Option<LatencyRequest>> {
-    let is_held = matches!(receiver, Receiver::Kernel { request: Request::Always, .. });
+fn held(how: How) -> anyhow::Result<Option<LatencyRequest>> {
+    let is_held = how.first().0 == "kernel" && how.get("request") == Some("always");
     Ok(is_held.then(|| LatencyRequest::open(0)).transpose()?)
 }
 
@@ -117,21 +119,17 @@ fn start_competing(session: &Session) -> anyhow::Result<Background> {
     session.launcher.background(Side::Server, &words("plain busy"))
 }
 
+/// twinpath as it is by default.
+pub(super) const DEFAULT: How = How("twinpath request=auto");
+
 /// The command line of a twinpath receiver.
-pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Vec<String>> {
-    let Receiver::Twinpath { mode, request, cpu_budget, priority } = receiver else {
-        bail!("not twinpath");
-    };
-    let request = match request {
-        Request::Never => "never",
-        Request::Always => "always",
-        Request::Auto => "auto",
-    };
+pub(super) fn serve(session: &Session, mode: &str, how: How) -> Vec<String> {
+    let request = how.get("request").unwrap_or("never");
     let mut serves = format!(
         "echo --udp {FAST_PORT} --path auto --mode {mode} --reply-rate 0 --reflex off --latency-request {request}"
     );
-    for (option, value) in [("cpu-budget", cpu_budget), ("priority", priority)] {
-        serves.extend(value.iter().map(|value| format!(" --{option} {value}")));
+    for (option, word) in [("cpu-budget", "budget"), ("priority", "priority")] {
+        serves.extend(how.get(word).map(|value| format!(" --{option} {value}")));
     }
-    Ok(peers::serve_by_one(session, &serves))
+    peers::serve_by_one(session, &serves)
 }
