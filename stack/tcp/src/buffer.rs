@@ -122,8 +122,11 @@ impl Pool {
 /// The index of the smallest block of `len` bytes or more.
 #[inline]
 const fn size_of_len(len: usize) -> usize {
+    if len <= BLOCK_MIN {
+        return 0;
+    }
     let blocks = len.div_ceil(BLOCK_MIN);
-    if blocks <= 1 { 0 } else { (usize::BITS - (blocks - 1).leading_zeros()) as usize }
+    (usize::BITS - (blocks - 1).leading_zeros()) as usize
 }
 
 /// Bytes in a row: added at the end, removed at the beginning.

@@ -163,10 +163,17 @@ impl Flight {
     }
 
     /// Removes the only record, which has no mark.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove_only(&mut self) {
         self.records.clear();
         self.out = 0;
+        if self.search.is_some() {
+            self.end_search();
+        }
+    }
+
+    #[cold]
+    fn end_search(&mut self) {
         self.search = None;
     }
 
@@ -182,7 +189,7 @@ impl Flight {
         self.records.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, record: Sent, spare: &mut Vec<VecDeque<Sent>>) {
         if self.records.capacity() == 0 {
             self.records = spare.pop().unwrap_or_default();

@@ -32,8 +32,8 @@ pub(crate) struct Rtt {
     /// The round trip ends when this sequence number is acknowledged.
     round_end: u32,
     rto_min_us: u32,
-    /// The timeout while there is no sample.
-    initial_rto_us: u32,
+    /// The timeout: of the last sample, or the one before the first.
+    rto_us: u32,
     min: WindowedMin,
 }
 
@@ -48,7 +48,7 @@ impl Rtt {
             rttvar_x4_us: 0,
             round_end: 0,
             rto_min_us,
-            initial_rto_us: INITIAL_RTO_US,
+            rto_us: INITIAL_RTO_US,
             min: WindowedMin([Minimum { at_ms: 0, rtt_us: u32::MAX }; 3]),
         }
     }
@@ -60,24 +60,30 @@ impl Rtt {
         let rtt_us = rtt_us.min(MAX_RTT_US);
         self.min.sample((now.as_nanos() / 1_000_000) as u32, rtt_us);
         if self.srtt_x8_us == 0 {
-            // RFC 6298 section 2.2.
-            self.srtt_x8_us = (rtt_us << 3).max(1);
-            self.mdev_x4_us = rtt_us << 1;
-            self.rttvar_x4_us = self.mdev_x4_us.max(self.rto_min_us);
-            self.mdev_max_x4_us = self.rttvar_x4_us;
-            self.round_end = next;
-            return;
+            self.begin(rtt_us, next);
+        } else {
+            self.smooth(rtt_us);
+            if self.mdev_x4_us > self.mdev_max_x4_us {
+                self.mdev_max_x4_us = self.mdev_x4_us;
+                self.rttvar_x4_us = self.rttvar_x4_us.max(self.mdev_max_x4_us);
+            }
+            if (una.wrapping_sub(self.round_end) as i32) > 0 {
+                self.rttvar_x4_us -= self.rttvar_x4_us.saturating_sub(self.mdev_max_x4_us) >> 2;
+                self.round_end = next;
+                self.mdev_max_x4_us = self.rto_min_us;
+            }
         }
-        self.smooth(rtt_us);
-        if self.mdev_x4_us > self.mdev_max_x4_us {
-            self.mdev_max_x4_us = self.mdev_x4_us;
-            self.rttvar_x4_us = self.rttvar_x4_us.max(self.mdev_max_x4_us);
-        }
-        if (una.wrapping_sub(self.round_end) as i32) > 0 {
-            self.rttvar_x4_us -= self.rttvar_x4_us.saturating_sub(self.mdev_max_x4_us) >> 2;
-            self.round_end = next;
-            self.mdev_max_x4_us = self.rto_min_us;
-        }
+        self.rto_us = self.srtt_us().saturating_add(self.rttvar_x4_us).min(MAX_RTO_US);
+    }
+
+    /// The first sample (RFC 6298 section 2.2).
+    #[cold]
+    fn begin(&mut self, rtt_us: u32, next: u32) {
+        self.srtt_x8_us = (rtt_us << 3).max(1);
+        self.mdev_x4_us = rtt_us << 1;
+        self.rttvar_x4_us = self.mdev_x4_us.max(self.rto_min_us);
+        self.mdev_max_x4_us = self.rttvar_x4_us;
+        self.round_end = next;
     }
 
     /// RFC 6298 section 2.3, with alpha = 1/8 and beta = 1/4.
@@ -85,26 +91,22 @@ impl Rtt {
     fn smooth(&mut self, rtt_us: u32) {
         let srtt_us = self.srtt_x8_us >> 3;
         let mdev_us = self.mdev_x4_us >> 2;
-        let error_us = rtt_us.abs_diff(srtt_us);
-        if rtt_us >= srtt_us {
-            self.srtt_x8_us += error_us;
-        } else {
-            self.srtt_x8_us -= error_us;
-        }
-        self.srtt_x8_us = self.srtt_x8_us.max(1);
-        if error_us < mdev_us {
-            self.mdev_x4_us -= mdev_us - error_us;
-        } else if rtt_us < srtt_us {
+        // All are below 2^31.
+        let error_us = rtt_us.cast_signed() - srtt_us.cast_signed();
+        self.srtt_x8_us = self.srtt_x8_us.wrapping_add_signed(error_us).max(1);
+        let mut change_us = error_us.abs() - mdev_us.cast_signed();
+        if error_us < 0 && change_us > 0 {
             // A sudden fall of the round-trip time is no reason for a longer timeout: it counts for an eighth.
-            self.mdev_x4_us += (error_us - mdev_us) >> 3;
-        } else {
-            self.mdev_x4_us += error_us - mdev_us;
+            change_us >>= 3;
         }
+        self.mdev_x4_us = self.mdev_x4_us.wrapping_add_signed(change_us);
     }
 
     /// The SYN was retransmitted, so the handshake gives no sample without timestamps.
     pub(crate) fn syn_was_retransmitted(&mut self) {
-        self.initial_rto_us = FALLBACK_RTO_US;
+        if self.srtt_x8_us == 0 {
+            self.rto_us = FALLBACK_RTO_US;
+        }
     }
 
     /// The smoothed round-trip time, as `tcpi_rtt`; 0: none yet.
@@ -128,11 +130,8 @@ impl Rtt {
     /// The retransmission timeout, without backoff.
     #[must_use]
     #[inline]
-    pub(crate) fn rto_us(&self) -> u32 {
-        if self.srtt_x8_us == 0 {
-            return self.initial_rto_us;
-        }
-        self.srtt_us().saturating_add(self.rttvar_x4_us).min(MAX_RTO_US)
+    pub(crate) const fn rto_us(&self) -> u32 {
+        self.rto_us
     }
 }
 
@@ -161,6 +160,10 @@ impl WindowedMin {
     fn sample(&mut self, at_ms: u32, rtt_us: u32) {
         let new = Minimum { at_ms, rtt_us };
         let best = &mut self.0;
+        // Almost always: they are in the order of their times, and none of them is old enough to be replaced.
+        if rtt_us > best[2].rtt_us && at_ms.wrapping_sub(best[0].at_ms) <= MIN_WINDOW_MS / 4 {
+            return;
+        }
         if rtt_us <= best[0].rtt_us || at_ms.wrapping_sub(best[2].at_ms) > MIN_WINDOW_MS {
             *best = [new; 3];
             return;

@@ -140,6 +140,19 @@ impl<'a> Segment<'a> {
     #[inline]
     #[must_use]
     pub fn new(view: &tcp::Segment<'a>, congestion: bool, unit: u16) -> Self {
+        match tcp::Options::usual(view.options()) {
+            Some(options) => Self::with(view, options, congestion, unit),
+            None => Self::unusual(view, congestion, unit),
+        }
+    }
+
+    #[inline(never)]
+    fn unusual(view: &tcp::Segment<'a>, congestion: bool, unit: u16) -> Self {
+        Self::with(view, tcp::Options::parse(view.options()), congestion, unit)
+    }
+
+    #[inline(always)]
+    fn with(view: &tcp::Segment<'a>, options: tcp::Options<'a>, congestion: bool, unit: u16) -> Self {
         Self {
             seq: Seq(view.sequence()),
             ack: Seq(view.acknowledgement()),
@@ -147,7 +160,7 @@ impl<'a> Segment<'a> {
             accurate_ecn: view.accurate_ecn(),
             window: view.window(),
             urgent: view.urgent(),
-            options: tcp::Options::parse(view.options()),
+            options,
             congestion,
             unit,
             payload: view.payload(),

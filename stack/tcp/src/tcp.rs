@@ -760,14 +760,23 @@ impl Tcp {
         sink: &mut impl Sink,
     ) -> Verdict {
         self.shared.counters.segments_in += 1;
-        match self.table.get(tuple).copied() {
-            Some(Entry::Connection(index)) => self.in_connection(now, index, segment, host, sink),
+        let entry = self.entry(tuple);
+        if let Some(Entry::Connection(index)) = entry {
+            return self.in_connection(now, index, segment, host, sink);
+        }
+        match entry {
             Some(Entry::HalfOpen(index)) => self.in_handshake(now, index, segment, host, sink),
             Some(Entry::TimeWait(index)) => self.in_time_wait(now, index, tuple, segment, sink),
-            None => self.without_connection(now, tuple, segment, sink),
+            _ => self.without_connection(now, tuple, segment, sink),
         }
     }
 
+    /// What a tuple stands for. No type of the caller's has a part in it, so it is compiled here, in one piece.
+    fn entry(&self, tuple: &Tuple) -> Option<Entry> {
+        self.table.get(tuple).copied()
+    }
+
+    #[inline(always)]
     fn in_connection(
         &mut self,
         now: Instant,
@@ -784,28 +793,51 @@ impl Tcp {
         if connection.take_in_order(now, segment) {
             let fresh = Fresh { start: 0, len: segment.payload.len(), fin: false };
             deliver(now, id, connection, &mut self.shared, segment, fresh, host);
-            self.work(now, index, sink);
+            let whole = connection.output(now, &mut self.shared, sink);
+            self.note(now, index, whole);
             return Verdict::Taken(id);
         }
+        self.in_general(now, id, segment, host, sink)
+    }
+
+    /// A segment that [`Connection::take_in_order`] leaves.
+    #[inline(never)]
+    fn in_general(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        segment: &Segment<'_>,
+        host: &mut impl Host,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        let Some(connection) = self.slots[id.index as usize].connection.as_deref_mut() else {
+            return Verdict::LeftToKernel;
+        };
         let tuple = connection.tuple;
         let (fresh, reply) = connection.segment(now, segment, &mut self.shared);
         deliver(now, id, connection, &mut self.shared, segment, fresh, host);
         if reply == Reply::Reset && record::reset(&tuple, segment, sink) {
             self.shared.counters.resets_out += 1;
         }
-        self.work(now, index, sink);
+        self.work(now, id.index, sink);
         Verdict::Taken(id)
     }
 
     /// Sends what a connection has to send, notes its events and deadline, and forgets it if it is over.
-    #[inline(always)]
+    #[inline(never)]
     fn work(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
-        let Some(connection) =
-            self.slots.get_mut(index as usize).and_then(|slot| slot.connection.as_deref_mut())
-        else {
-            return;
-        };
-        let whole = connection.output(now, &mut self.shared, sink);
+        let slot = self.slots.get_mut(index as usize);
+        if let Some(connection) = slot.and_then(|slot| slot.connection.as_deref_mut()) {
+            let whole = connection.output(now, &mut self.shared, sink);
+            self.note(now, index, whole);
+        }
+    }
+
+    /// A connection has sent what it has to send; not all of it unless `whole`.
+    #[inline(always)]
+    fn note(&mut self, now: Instant, index: u32, whole: bool) {
+        let slot = self.slots.get_mut(index as usize);
+        let Some(connection) = slot.and_then(|slot| slot.connection.as_deref_mut()) else { return };
         if !whole && !connection.list(true) {
             self.pending.push_back(index);
         }

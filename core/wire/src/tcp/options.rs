@@ -103,13 +103,19 @@ impl<'a> Options<'a> {
     #[inline]
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Self {
-        // All segments of an established connection look like this (RFC 7323 appendix A).
-        if let Some([kind::NOP, kind::NOP, kind::TIMESTAMPS, 10, times @ ..]) = bytes.first_chunk::<12>()
-            && bytes.len() == 12
-        {
-            return Self { timestamps: Some(Timestamps::read(times)), ..Self::default() };
+        Self::usual(bytes).unwrap_or_else(|| Self::parse_any(bytes))
+    }
+
+    /// The same for a header with nothing but timestamps, as all segments of an established connection have it
+    /// (RFC 7323 appendix A); `None` for any other.
+    #[inline]
+    #[must_use]
+    pub fn usual(bytes: &'a [u8]) -> Option<Self> {
+        let (kinds, times) = bytes.split_first_chunk::<4>()?;
+        if *kinds != [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10] {
+            return None;
         }
-        Self::parse_any(bytes)
+        Some(Self { timestamps: Some(Timestamps::read(times.try_into().ok()?)), ..Self::default() })
     }
 
     #[inline(never)]

@@ -164,51 +164,58 @@ impl Connection {
     #[inline]
     pub(crate) fn consumed(&mut self, now: Instant, count: usize, queued: usize, shared: &mut Shared) {
         if queued > 0 {
-            self.receive.discard(queued);
-            if self.receive.is_empty() && self.reassembly.is_empty() {
-                self.receive.release(&mut shared.pool);
-            }
+            self.discard(queued, shared);
         }
         self.tuning.copied = self.tuning.copied.saturating_add(count as u32);
         self.tune(now, shared);
         self.answer_reading(count);
     }
 
+    fn discard(&mut self, queued: usize, shared: &mut Shared) {
+        self.receive.discard(queued);
+        if self.receive.is_empty() && self.reassembly.is_empty() {
+            self.receive.release(&mut shared.pool);
+        }
+    }
+
     /// A window that has opened far enough is announced (RFC 9293 section 3.8.6.2.2), and so is a small segment that
     /// the program has read without answering, as Linux does it.
     #[inline]
     fn answer_reading(&mut self, count: usize) {
-        // What was written takes the acknowledgement along, if it can be sent.
-        let goes =
-            self.unsent() > 0 && !self.is_blocked_by_receiver() && self.flight.in_flight() < self.window.cwnd;
         if count == 0
             || self.is(flag::ACK_NOW)
-            || goes
             || matches!(self.state, State::Closed | State::SynSent)
+            || !self.is_reading_worth_an_answer()
         {
             return;
         }
+        // What was written takes the acknowledgement along, if it can be sent.
+        let goes =
+            self.unsent() > 0 && !self.is_blocked_by_receiver() && self.flight.in_flight() < self.window.cwnd;
+        if !goes {
+            self.set(flag::ACK_NOW);
+        }
+    }
+
+    #[inline]
+    fn is_reading_worth_an_answer(&self) -> bool {
         if self.is(flag::ACK_LATER) {
             let pending = self.rcv_nxt - self.rcv_wup;
-            let small = self.options.acks == Acks::Adaptive
+            let small = !self.is(flag::INTERACTIVE)
+                && self.options.acks == Acks::Adaptive
                 && pending > 0
-                && self.receive.is_empty()
-                && !self.is(flag::INTERACTIVE);
+                && self.receive.is_empty();
             if pending > u32::from(self.rcv_mss) || small {
-                self.set(flag::ACK_NOW);
-                return;
+                return true;
             }
         }
         let offered = self.receive_window();
         if offered > self.receive_limit / 2 {
-            return;
+            return false;
         }
         let free = self.receive_limit.saturating_sub(self.receive.len() as u32);
-        if u64::from(free) >= 2 * u64::from(offered)
+        u64::from(free) >= 2 * u64::from(offered)
             && free >= u32::from(self.rcv_mss).min(self.receive_limit / 2)
-        {
-            self.set(flag::ACK_NOW);
-        }
     }
 
     /// Lets the receive window grow to twice what the program reads in a round trip.
@@ -218,6 +225,10 @@ impl Connection {
         if rtt_us == 0 || now.nanos_since(self.tuning.since) < u64::from(rtt_us) * 1000 {
             return;
         }
+        self.end_tuning_round(now, shared);
+    }
+
+    fn end_tuning_round(&mut self, now: Instant, shared: &Shared) {
         let copied = self.tuning.copied;
         if copied > self.tuning.space && self.options.receive_buffer.is_none() && !shared.pool.is_short() {
             let wanted = copied.saturating_mul(2).saturating_add(16 * u32::from(self.rcv_mss));

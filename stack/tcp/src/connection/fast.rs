@@ -40,7 +40,6 @@ const UNUSUAL_OUT: u32 = flag::ECN
 impl Connection {
     /// Takes a segment whose payload is the next in order, while nothing is queued, and which acknowledges all or
     /// nothing of what is in flight. False: it is left to [`Self::segment`].
-    #[inline(always)]
     pub(crate) fn take_in_order(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         #[cfg(test)]
         if !self.straight {
@@ -170,7 +169,8 @@ impl Connection {
         if !self.straight {
             return None;
         }
-        let len = self.unsent();
+        // Nothing is in flight, so all that was written is unsent.
+        let len = self.send.len() as u32;
         let usual = len.wrapping_sub(1) < u32::from(self.mss)
             && len <= self.snd_wnd
             && self.state == State::Established
@@ -184,6 +184,7 @@ impl Connection {
         if !usual {
             return None;
         }
+        debug_assert_eq!(len, self.unsent());
         let offered = self.offered();
         let header = self.header(self.snd_nxt, Flags::ACK | Flags::PSH);
         let mut options = [0; OPTIONS_LEN_MAX];
@@ -208,7 +209,6 @@ impl Connection {
         Some(true)
     }
 
-    #[inline(always)]
     fn note_answer(&mut self, now: Instant, len: u32, shared: &mut Shared) {
         let record = Sent {
             start: self.snd_nxt,

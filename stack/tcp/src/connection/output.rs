@@ -41,11 +41,20 @@ pub(super) struct Offered {
 
 impl Connection {
     /// Sends what is to be sent now. False if the sink has no room for all.
+    #[inline(always)]
     pub(crate) fn output(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> bool {
         let whole = match self.send_answer(now, shared, sink) {
-            Some(sent) => sent,
+            // The timer is set, and nothing waits.
+            Some(true) => return true,
+            Some(false) => false,
             None => self.output_all(now, shared, sink).is_ok(),
         };
+        self.after_output(now, shared);
+        whole
+    }
+
+    /// Sets the timer, and gives back what is not needed.
+    fn after_output(&mut self, now: Instant, shared: &mut Shared) {
         if self.is(flag::REARM) {
             self.rearm(now, shared);
         }
@@ -56,9 +65,9 @@ impl Connection {
         if self.is(flag::ACK_LATER) {
             self.delay_ack(now, shared);
         }
-        whole
     }
 
+    #[inline(never)]
     fn output_all(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         if self.is(flag::SEND_RESET) {
             self.send_reset(now, shared, sink)?;
@@ -377,7 +386,7 @@ impl Connection {
     }
 
     /// Notes what the sender waits for.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_limit(&mut self, now: Instant, by_receiver: bool) {
         let kind = if self.send.is_empty() {
             Limit::Idle
@@ -546,15 +555,13 @@ impl Connection {
         let free = self.receive_limit.saturating_sub(held);
         let offered = self.receive_window();
         let mut window = free;
-        let unit = 1_u32 << self.rcv_scale;
-        if window < u32::from(self.rcv_mss).min(self.receive_limit / 2)
-            && window < offered + self.receive_limit / 2
-        {
+        let half = self.receive_limit / 2;
+        if window < half && self.is_silly(window, offered) {
             window = 0;
         }
-        window = if self.rcv_scale > 0 { window / unit * unit } else { window };
-        window = window.min(65_535 << self.rcv_scale);
+        window = (window >> self.rcv_scale << self.rcv_scale).min(65_535 << self.rcv_scale);
         if window < offered {
+            let unit = 1_u32 << self.rcv_scale;
             // What was offered is still taken. It is said rounded up only while there is room for the rest of a unit:
             // else the window of a program that does not read would grow with each segment.
             let up = offered.next_multiple_of(unit);
@@ -563,6 +570,12 @@ impl Connection {
         self.rcv_wup = self.rcv_nxt;
         self.rcv_wnd = window;
         (window >> self.rcv_scale).min(65_535) as u16
+    }
+
+    /// Whether less than half of the buffer is free, not even for a full-sized segment, and almost none is offered.
+    #[cold]
+    fn is_silly(&self, window: u32, offered: u32) -> bool {
+        window < u32::from(self.rcv_mss) && window < offered + self.receive_limit / 2
     }
 
     /// The options of a segment of an established connection, with `len` bytes of payload: blocks of SACK are left out
