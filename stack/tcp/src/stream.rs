@@ -46,11 +46,14 @@ impl<'a> Stream<'a> {
     pub fn consume(&mut self, bytes: usize) {
         if self.fresh.is_empty() {
             let bytes = bytes.min(self.connection.receive.len());
-            self.connection.consumed(self.now, bytes, bytes, self.shared);
+            if bytes > 0 {
+                self.connection.discard(bytes, self.shared);
+            }
+            self.connection.consumed(self.now, bytes, self.shared);
         } else {
             let bytes = bytes.min(self.fresh.len() - self.used);
             self.used += bytes;
-            self.connection.consumed(self.now, bytes, 0, self.shared);
+            self.connection.consumed(self.now, bytes, self.shared);
         }
     }
 

@@ -161,18 +161,15 @@ impl Connection {
     }
 
     /// The program has read `count` bytes of the receive buffer, or of fresh payload.
-    #[inline]
-    pub(crate) fn consumed(&mut self, now: Instant, count: usize, queued: usize, shared: &mut Shared) {
-        if queued > 0 {
-            self.discard(queued, shared);
-        }
+    pub(crate) fn consumed(&mut self, now: Instant, count: usize, shared: &Shared) {
         self.tuning.copied = self.tuning.copied.saturating_add(count as u32);
         self.tune(now, shared);
         self.answer_reading(count);
     }
 
-    fn discard(&mut self, queued: usize, shared: &mut Shared) {
-        self.receive.discard(queued);
+    /// The program has read the first `count` bytes of the receive buffer: [`Self::consumed`] follows.
+    pub(crate) fn discard(&mut self, count: usize, shared: &mut Shared) {
+        self.receive.discard(count);
         if self.receive.is_empty() && self.reassembly.is_empty() {
             self.receive.release(&mut shared.pool);
         }
@@ -225,10 +222,6 @@ impl Connection {
         if rtt_us == 0 || now.nanos_since(self.tuning.since) < u64::from(rtt_us) * 1000 {
             return;
         }
-        self.end_tuning_round(now, shared);
-    }
-
-    fn end_tuning_round(&mut self, now: Instant, shared: &Shared) {
         let copied = self.tuning.copied;
         if copied > self.tuning.space && self.options.receive_buffer.is_none() && !shared.pool.is_short() {
             let wanted = copied.saturating_mul(2).saturating_add(16 * u32::from(self.rcv_mss));

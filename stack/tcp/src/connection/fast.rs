@@ -185,8 +185,8 @@ impl Connection {
             return None;
         }
         debug_assert_eq!(len, self.unsent());
-        let offered = self.offered();
-        let header = self.header(self.snd_nxt, Flags::ACK | Flags::PSH);
+        let window = self.window_to_offer();
+        let header = self.header_with(self.snd_nxt, Flags::ACK | Flags::PSH, window);
         let mut options = [0; OPTIONS_LEN_MAX];
         let options_len = if self.is(flag::TIMESTAMPS) {
             let times = Timestamps { value: self.stamp(now), echo: self.ts_recent };
@@ -202,9 +202,9 @@ impl Connection {
             capable: false,
         };
         if !sink.send(&self.tuple, &segment) {
-            self.unsay(offered);
             return Some(false);
         }
+        self.offer(window);
         self.note_answer(now, len, shared);
         Some(true)
     }

@@ -112,7 +112,7 @@ impl Connection {
     /// Takes over what the peer's SYN says.
     pub(super) fn agree(&mut self, handshake: &Handshake, config: &Config, now: Instant) {
         self.rcv_nxt = handshake.irs + 1;
-        (self.rcv_wup, self.last_ack_sent) = (self.rcv_nxt, self.rcv_nxt);
+        self.rcv_wup = self.rcv_nxt;
         self.snd_wl1 = handshake.irs;
         self.snd_wnd = u32::from(handshake.window);
         self.max_window = self.snd_wnd;

@@ -302,7 +302,6 @@ pub(crate) struct Connection {
     ts_recent_at: Instant,
     /// The echo of the last acknowledgement, on this end's clock.
     last_echo: u32,
-    last_ack_sent: Seq,
     iss: Seq,
     /// Received bytes that the program has seen and not used.
     pub(crate) lent: u32,

@@ -29,12 +29,11 @@ const USER_TIMEOUT_LEN: usize = 4;
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// What was acknowledged, offered and reported before a segment that may not leave.
+/// What was offered and reported before a segment that may not leave.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+struct Offered {
     wup: Seq,
     wnd: u32,
-    acked: Seq,
     duplicate: Option<(Seq, Seq)>,
     timeout_due: u32,
 }
@@ -547,16 +546,15 @@ impl Connection {
         Ok(())
     }
 
-    /// The window to offer: what is free of the buffer, never less than was offered before, in whole units of the
+    /// The window to offer, bytes: what is free of the buffer, never less than was offered before, in whole units of the
     /// scale, and nothing before a full-sized segment fits (RFC 9293 section 3.8.6.2.2).
     #[inline(always)]
-    fn select_window(&mut self) -> u16 {
+    pub(super) fn window_to_offer(&self) -> u32 {
         let held = self.receive.len() as u32;
         let free = self.receive_limit.saturating_sub(held);
         let offered = self.receive_window();
         let mut window = free;
-        let half = self.receive_limit / 2;
-        if window < half && self.is_silly(window, offered) {
+        if window < self.receive_limit / 2 && self.is_silly(window, offered) {
             window = 0;
         }
         window = (window >> self.rcv_scale << self.rcv_scale).min(65_535 << self.rcv_scale);
@@ -567,9 +565,13 @@ impl Connection {
             let up = offered.next_multiple_of(unit);
             window = if up < free.saturating_add(unit) { up } else { offered };
         }
-        self.rcv_wup = self.rcv_nxt;
-        self.rcv_wnd = window;
-        (window >> self.rcv_scale).min(65_535) as u16
+        window
+    }
+
+    /// A segment leaves that acknowledges all that has arrived, and offers this window, bytes.
+    #[inline(always)]
+    pub(super) const fn offer(&mut self, window: u32) {
+        (self.rcv_wup, self.rcv_wnd) = (self.rcv_nxt, window);
     }
 
     /// Whether less than half of the buffer is free, not even for a full-sized segment, and almost none is offered.
@@ -639,11 +641,10 @@ impl Connection {
 
     /// What [`Self::header`], [`Self::options`] and [`Self::add_timeout`] change: the sink may have no room.
     #[inline]
-    pub(super) const fn offered(&self) -> Offered {
+    const fn offered(&self) -> Offered {
         Offered {
             wup: self.rcv_wup,
             wnd: self.rcv_wnd,
-            acked: self.last_ack_sent,
             duplicate: self.duplicate,
             timeout_due: self.flags & flag::TIMEOUT_DUE,
         }
@@ -651,24 +652,30 @@ impl Connection {
 
     /// The segment did not leave.
     #[cold]
-    pub(super) const fn unsay(&mut self, offered: Offered) -> Full {
+    const fn unsay(&mut self, offered: Offered) -> Full {
         (self.rcv_wup, self.rcv_wnd) = (offered.wup, offered.wnd);
-        (self.last_ack_sent, self.duplicate) = (offered.acked, offered.duplicate);
+        self.duplicate = offered.duplicate;
         self.flags |= offered.timeout_due;
         Full
     }
 
     #[inline]
-    pub(super) fn header(&mut self, seq: Seq, flags: u8) -> tcp::Header {
-        let window = self.select_window();
-        self.last_ack_sent = self.rcv_nxt;
+    fn header(&mut self, seq: Seq, flags: u8) -> tcp::Header {
+        let window = self.window_to_offer();
+        self.offer(window);
+        self.header_with(seq, flags, window)
+    }
+
+    /// A header that offers this window, bytes.
+    #[inline(always)]
+    pub(super) fn header_with(&self, seq: Seq, flags: u8, window: u32) -> tcp::Header {
         tcp::Header {
             source_port: self.tuple.local_port(),
             destination_port: self.tuple.remote_port(),
             sequence: seq.0,
             acknowledgement: self.rcv_nxt.0,
             flags: Flags(flags),
-            window,
+            window: (window >> self.rcv_scale).min(65_535) as u16,
             urgent: 0,
         }
     }

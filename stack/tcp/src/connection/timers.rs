@@ -339,6 +339,7 @@ impl Connection {
     }
 
     /// Whether nothing can be sent for the peer's window.
+    #[inline(always)]
     pub(super) fn is_blocked_by_receiver(&self) -> bool {
         let room = self.window_end().since(self.snd_nxt);
         room == 0 || room < u32::from(self.mss).min(self.unsent())
