@@ -1,13 +1,10 @@
 //! An engine against smoltcp, which shares no line with it, in both roles.
 
-use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use smoltcp::iface::{Config as OtherConfig, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp as other;
-use smoltcp::wire::{HardwareAddress, IpCidr};
 use twinpath_tcp::{Later, Options, Segment, Tuple};
+use twinpath_test_sim::smoltcp_end::{SmoltcpEnd, ip_header};
 use twinpath_time::{Duration, Instant};
 
 use crate::host::{Host, Ledger};
@@ -15,63 +12,13 @@ use crate::network::{Arrival, Network, Packet};
 use crate::plan;
 use crate::program::{Ends, Outcome, Side, byte};
 
-const IP_HEADER_LEN: usize = 20;
 const OURS: [u8; 4] = [192, 0, 2, 1];
 const THEIRS: [u8; 4] = [192, 0, 2, 2];
 const STEPS_MAX: u64 = 200_000;
 
-/// The interface of the other stack.
-#[derive(Default)]
-struct Wire {
-    incoming: VecDeque<Vec<u8>>,
-    outgoing: Vec<Vec<u8>>,
-}
-
-struct In(Vec<u8>);
-struct Out<'a>(&'a mut Vec<Vec<u8>>);
-
-impl RxToken for In {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        read(&self.0)
-    }
-}
-
-impl TxToken for Out<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
-        let mut packet = vec![0; len];
-        let result = write(&mut packet);
-        self.0.push(packet);
-        result
-    }
-}
-
-impl Device for Wire {
-    type RxToken<'a> = In;
-    type TxToken<'a> = Out<'a>;
-
-    fn receive(&mut self, _: smoltcp::time::Instant) -> Option<(In, Out<'_>)> {
-        Some((In(self.incoming.pop_front()?), Out(&mut self.outgoing)))
-    }
-
-    fn transmit(&mut self, _: smoltcp::time::Instant) -> Option<Out<'_>> {
-        Some(Out(&mut self.outgoing))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = 1500;
-        capabilities.checksum = ChecksumCapabilities::ignored();
-        capabilities
-    }
-}
-
 /// The other stack with its program.
 struct Other {
-    wire: Wire,
-    interface: Interface,
-    sockets: SocketSet<'static>,
-    handle: SocketHandle,
+    end: SmoltcpEnd,
     bytes: u64,
     sent: u64,
     received: u64,
@@ -81,34 +28,19 @@ struct Other {
 
 impl Other {
     fn new(random: &mut fastrand::Rng, bytes: u64, salts: [u64; 2]) -> Self {
-        let mut wire = Wire::default();
-        let mut config = OtherConfig::new(HardwareAddress::Ip);
-        config.random_seed = random.u64(..);
-        let mut interface = Interface::new(config, &mut wire, smoltcp::time::Instant::ZERO);
-        interface.update_ip_addrs(|addresses| {
-            let own = IpCidr::new(Ipv4Addr::from(THEIRS).into(), 24);
-            addresses.push(own).expect("room for an address");
-        });
+        let seed = random.u64(..);
         let mut buffer = || other::SocketBuffer::new(vec![0; random.usize(1000..200_000)]);
         let mut socket = other::Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(random.bool());
         if random.bool() {
             socket.set_tsval_generator(Some(|| 1));
         }
-        let mut sockets = SocketSet::new(Vec::new());
-        let handle = sockets.add(socket);
-        Self { wire, interface, sockets, handle, bytes, sent: 0, received: 0, salts, ended: false }
+        let end = SmoltcpEnd::new(Instant::ZERO, THEIRS, seed, socket);
+        Self { end, bytes, sent: 0, received: 0, salts, ended: false }
     }
 
     fn socket(&mut self) -> &mut other::Socket<'static> {
-        self.sockets.get_mut(self.handle)
-    }
-
-    fn connect(&mut self) {
-        let Self { interface, sockets, handle, .. } = self;
-        let socket = sockets.get_mut::<other::Socket<'_>>(*handle);
-        let remote = (Ipv4Addr::from(OURS), 80);
-        socket.connect(interface.context(), remote, 4000).expect("connects");
+        self.end.socket()
     }
 
     fn work(&mut self) {
@@ -135,10 +67,6 @@ impl Other {
         }
         (self.sent, self.received) = (sent, received);
     }
-}
-
-fn other_time(now: Instant) -> smoltcp::time::Instant {
-    smoltcp::time::Instant::from_micros((now.as_nanos() / 1000) as i64)
 }
 
 /// A simulation against the other stack.
@@ -177,7 +105,7 @@ impl Against {
             side.id = Some(id);
         } else {
             listener = Some(host.tcp.listen(ends[0], 4, Options::default()));
-            other.connect();
+            other.end.connect((OURS, 80), 4000);
         }
         let tuples = [Tuple::new(ends[0], ends[1]), Tuple::new(ends[1], ends[0])];
         let ledger = Ledger::new();
@@ -188,10 +116,7 @@ impl Against {
         for _ in 0..STEPS_MAX {
             self.turn_ours();
             self.turn_theirs();
-            let theirs = self.other.interface.poll_at(other_time(self.now), &self.other.sockets);
-            let theirs = theirs.map_or(Instant::NEVER, |at| {
-                Instant::from_nanos(u64::try_from(at.total_micros()).unwrap_or(0) * 1000)
-            });
+            let theirs = self.other.end.next(self.now);
             let reads = if self.side.outcome.is_none() { self.side.reads_at } else { Instant::NEVER };
             let next = self.network.next().min(self.host.next()).min(theirs).min(reads);
             if next == Instant::NEVER || self.is_over() {
@@ -242,18 +167,16 @@ impl Against {
     }
 
     fn turn_theirs(&mut self) {
-        let at = other_time(self.now);
-        let Other { wire, interface, sockets, .. } = &mut self.other;
-        interface.poll(at, wire, sockets);
-        self.other.work();
-        let Other { wire, interface, sockets, .. } = &mut self.other;
-        interface.poll(at, wire, sockets);
-        for packet in std::mem::take(&mut self.other.wire.outgoing) {
-            let bytes = packet[IP_HEADER_LEN..].to_vec();
-            let packet = Packet { tuple: self.tuples[0], bytes, unit: 0, capable: false, marked: false };
-            self.ledger.hear(&self.tuples[1], &packet.view());
-            self.network.send(self.now, 0, packet);
-        }
+        let Self { other, ledger, network, tuples, now, .. } = self;
+        other.end.poll(*now);
+        other.work();
+        other.end.poll(*now);
+        other.end.sent(|segment| {
+            let bytes = segment.to_vec();
+            let packet = Packet { tuple: tuples[0], bytes, unit: 0, capable: false, marked: false };
+            ledger.hear(&tuples[1], &packet.view());
+            network.send(*now, 0, packet);
+        });
     }
 
     fn deliver(&mut self) {
@@ -268,13 +191,8 @@ impl Against {
                 });
                 self.flush();
             } else {
-                let len = (IP_HEADER_LEN + packet.bytes.len()) as u16;
-                let [high, low] = len.to_be_bytes();
-                let mut bytes = vec![0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0];
-                bytes.extend_from_slice(&OURS);
-                bytes.extend_from_slice(&THEIRS);
-                bytes.extend_from_slice(&packet.bytes);
-                self.other.wire.incoming.push_back(bytes);
+                let header = ip_header(packet.bytes.len(), OURS, THEIRS);
+                self.other.end.arrives(&[&header, &packet.bytes]);
             }
         }
     }
