@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::pollfd;
 
@@ -51,8 +51,8 @@ struct State {
     blocked: Option<Blocked>,
     /// The thread whose call has ended and that has not yet read the time for its record.
     unrecorded: Option<ThreadId>,
-    /// That thread, below `/proc`, once it has: packetdrill still takes note of what the call gave.
-    finishing: Option<PathBuf>,
+    /// That thread, and its place below `/proc`, once it has: packetdrill still takes note of what the call gave.
+    finishing: Option<(ThreadId, PathBuf)>,
 }
 
 /// A call that blocks.
@@ -137,8 +137,11 @@ impl Adapter {
         let state = self.shared.lock();
         let target = state.world.now_us() + pause_us;
         let finishing = self.shared.pass_to(state, target).finishing.take();
-        if let Some(thread) = finishing {
-            await_sleep(&thread);
+        // The thread itself may pause, before its next call: all was noted then.
+        if let Some((thread, place)) = finishing
+            && thread != thread::current().id()
+        {
+            await_sleep(&place);
         }
     }
 
@@ -147,7 +150,8 @@ impl Adapter {
         let mut state = self.shared.lock();
         if state.unrecorded == Some(thread::current().id()) {
             state.unrecorded = None;
-            state.finishing = fs::read_link("/proc/thread-self").ok();
+            let place = fs::read_link("/proc/thread-self").ok();
+            state.finishing = place.map(|place| (thread::current().id(), place));
             self.shared.looked.notify_all();
         }
         state.world.now_us()
@@ -347,7 +351,8 @@ impl State {
 /// for it took no time, in which it would have been noted otherwise.
 fn await_sleep(task: &Path) {
     let place = Path::new("/proc").join(task).join("stat");
-    for _ in 0..100_000 {
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
         let Ok(facts) = fs::read_to_string(&place) else { return };
         if facts.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')) {
             return;
