@@ -33,7 +33,7 @@ impl LeavingRecords {
     /// The path ends.
     pub(crate) fn begin(&mut self, tcp: &Tcp) {
         (self.untold, self.unanswered) = (0..tcp.half_open_numbers(), 0..0);
-        self.has_time_wait = true;
+        self.has_time_wait = tcp.count().2 > 0;
     }
 
     /// Whether a port is needed, or the programs are to be told more.
