@@ -6,7 +6,7 @@
 
 use std::mem;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use libc::c_int;
@@ -96,6 +96,8 @@ struct Request {
 }
 
 static REQUESTS: Mutex<Vec<Request>> = Mutex::new(Vec::new());
+/// There is, or was, any. A child of a program without them writes to no page for them.
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// When requests are looked at again, ns: an answer takes the owner some ms, or some hundreds of them if it is started first.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 const LOOK_EVERY_NS: u64 = 4_000_000;
@@ -118,6 +120,7 @@ pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result
         requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
         let asking = Asking::begin(interface, access)?;
         let connection = asking.connection();
+        IS_REQUESTED.store(true, Ordering::Relaxed);
         requests.push(Request { descriptor, asking });
         Ok(connection)
     })
@@ -183,10 +186,10 @@ pub(crate) fn abandon(descriptor: c_int) {
 
 /// In a child: the requests are its parent's.
 pub(crate) fn forget() {
-    with_requests(|requests| mem::take(requests).into_iter().for_each(mem::forget));
-    for entry in &ENTRIES {
-        entry.sleepers.store(0, Ordering::Relaxed);
+    if IS_REQUESTED.load(Ordering::Relaxed) {
+        with_requests(|requests| mem::take(requests).into_iter().for_each(mem::forget));
     }
+    entries().for_each(|(_, entry)| entry.sleepers.store(0, Ordering::Relaxed));
 }
 
 /// Memberships of sockets without a lease in sets of `epoll(7)` that can be noted.

@@ -41,7 +41,9 @@ pub(crate) fn cut(kernel: &Kernel, limit: c_int) -> c_int {
 
 /// In a child: its table may have less room.
 pub(crate) fn forget() {
-    KNOWN.store(LEAST, Ordering::Relaxed);
+    if KNOWN.load(Ordering::Relaxed) != LEAST {
+        KNOWN.store(LEAST, Ordering::Relaxed);
+    }
 }
 
 /// Whether the kernel's table has room for the descriptors of that word of a set. It reads and writes no others: so a bit in a word

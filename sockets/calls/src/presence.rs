@@ -160,7 +160,9 @@ pub(crate) fn own() -> c_int {
 
 /// This process has just been made; `by_fork`: by `fork(3)`, so that the kernel knows the locks of its thread.
 pub(crate) fn begin_child(by_fork: bool) {
-    ARE_LOCKS_KNOWN.store(by_fork, Ordering::Relaxed);
+    if ARE_LOCKS_KNOWN.load(Ordering::Relaxed) != by_fork {
+        ARE_LOCKS_KNOWN.store(by_fork, Ordering::Relaxed);
+    }
 }
 
 /// The key by which a thread has its place.

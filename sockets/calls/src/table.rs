@@ -598,6 +598,14 @@ pub fn is_own_process() -> bool {
     process == 0 || process == unsafe { libc::getpid() }
 }
 
+/// As [`is_own_process`], or one that was made by `vfork` and shares its memory: without a system call. For what is noted of sockets
+/// that have no lease, if a call of such a process has the same effect for its parent, as on a set of `epoll(7)`.
+#[inline]
+#[must_use]
+pub fn is_own_memory() -> bool {
+    is_table_own()
+}
+
 /// Watches forks from now on: the table belongs to the calling process, and to no child that shares its memory (`vfork`).
 /// In such a child it must not be the first call.
 pub fn register_fork() {

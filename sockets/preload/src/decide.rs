@@ -81,7 +81,7 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
         if !table::is_port_named(descriptor) && !started.has_rule_for_chosen() {
             return keep_with_kernel(descriptor, &WhyKernel::NoRuleForChosen);
         }
-        if !table::is_own_process() {
+        if !table::is_own_memory() {
             return;
         }
         if !table::is_port_named(descriptor) || started.has_rule_at_bind() {

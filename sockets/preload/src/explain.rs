@@ -197,6 +197,8 @@ struct Reason {
 static REASONS: [Reason; REASONS_MAX] =
     [const { Reason { sum: AtomicU64::new(0), sockets: AtomicU64::new(0) } }; REASONS_MAX];
 static UNNAMED: AtomicU64 = AtomicU64::new(0);
+/// How many sockets have received too little: a reason as those above, which is known without its text.
+static TOO_LITTLE: AtomicU64 = AtomicU64::new(0);
 
 /// FNV-1a of a text, which is never 0 here.
 struct Sum(u64);
@@ -263,17 +265,31 @@ pub(crate) fn ending() {
 }
 
 fn why_by_rules(descriptor: c_int) -> Option<WhyKernel> {
-    started()?.why_by_rules(table::local_address(descriptor)?)
+    let started = started()?;
+    // A program may close a socket for each query: of these the address is not asked for.
+    if started.takes_all_named() {
+        return None;
+    }
+    started.why_by_rules(table::local_address(descriptor)?)
 }
 
 /// The socket ends without a lease.
 fn undecided(descriptor: c_int) {
     let too_little = WhyKernel::TooLittle { datagrams: table::ENOUGH, within_ms: table::WINDOW_MS };
     let why = match table::is_asked(descriptor) {
-        true => WhyKernel::NotAnswered,
-        false => why_by_rules(descriptor).unwrap_or(too_little),
+        true => Some(WhyKernel::NotAnswered),
+        false => why_by_rules(descriptor),
     };
-    without_lease(descriptor, &why);
+    match why {
+        Some(why) => without_lease(descriptor, &why),
+        // A program may close one for each query.
+        None if TOO_LITTLE.fetch_add(1, Ordering::Relaxed) < NAMED_MAX => {
+            socket(descriptor, format_args!("by the kernel: {too_little}"));
+        }
+        None => {
+            UNNAMED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The lease of a socket ends, as it does not pay.

@@ -31,6 +31,15 @@ impl Started {
         self.has_rule(|rule| rule.chosen_ports)
     }
 
+    /// Whether the first rule is for all sockets whose ports the program has named, and asks for a lease.
+    pub(crate) fn takes_all_named(&self) -> bool {
+        let first = self.rules.as_ref().ok().and_then(|rules| rules.rules.first());
+        first.is_some_and(|rule| {
+            let is_for_all = rule.program.is_none() && rule.ports.is_none() && rule.address.is_none();
+            is_for_all && !rule.is_kernel
+        })
+    }
+
     /// Why a socket with that address, whose port the program has named, gets no lease whatever it receives.
     pub(crate) fn why_by_rules(&self, local: SocketAddr) -> Option<WhyKernel> {
         match self.rules.as_ref().ok()?.of(&self.program, Bound { local, is_chosen: false }) {

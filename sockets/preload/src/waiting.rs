@@ -255,6 +255,11 @@ pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     made(real!(epoll_create1(flags) as fn(c_int) -> c_int))
 }
 
+/// A program may put a socket into a set for each query, so the process is asked for only where a lease is at stake.
+fn is_here(descriptor: c_int) -> bool {
+    if table::is_undecided(descriptor) { table::is_own_memory() } else { table::is_own_process() }
+}
+
 /// A hook: the function of that name.
 ///
 /// # Safety
@@ -268,7 +273,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 ) -> c_int {
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
-    if done == 0 && (table::is_known(fd) || nested::may_be_set(fd)) && table::is_own_process() {
+    if done == 0 && (table::is_known(fd) || nested::may_be_set(fd)) && is_here(fd) {
         // SAFETY: the caller's promise.
         if let Some(why) = unsafe { epoll::done(set, operation, fd, event) } {
             explain::without_lease(fd, &why);

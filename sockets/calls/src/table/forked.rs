@@ -7,9 +7,7 @@ use twinpath_leases::sockets::{await_lapse, early};
 use twinpath_sys::fork::{begin_child, process_number};
 
 use super::leaving::close_own;
-use super::{
-    ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, PROCESS, TAKEN, TELL, USED, entries, replace,
-};
+use super::{ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, PROCESS, TAKEN, TELL, USED, entries};
 use crate::kernel::{errno, set_errno};
 use crate::{earning, limit, users};
 
@@ -76,12 +74,14 @@ fn become_own(by_fork: bool) {
         } else {
             users::set_unknown(descriptor);
         }
-        // The thread that decided is none of the child's.
         let Some(place) = value.checked_sub(FIRST).and_then(|number| TAKEN.get(usize::from(number))) else {
-            replace(entry, CLAIMED, KERNEL);
-            // What the owner was asked for is the parent's; the child earns its own lease.
-            if (EARNING..=ASKED).contains(&value) {
-                replace(entry, value, EARNING);
+            match value {
+                // The thread that decided is none of the child's.
+                CLAIMED => entry.store(KERNEL, Ordering::Relaxed),
+                // What the owner was asked for is the parent's; the child earns its own lease.
+                EARNING..=ASKED => entry.store(EARNING, Ordering::Relaxed),
+                // A page that is not written to stays the parent's as well.
+                _ => {}
             }
             continue;
         };

@@ -31,7 +31,8 @@ fn end(descriptor: i32) {
 
 /// In a child: it has none of the threads that waited.
 pub fn forget(descriptor: i32) {
-    count(descriptor).inspect(|count| count.store(0, Ordering::Relaxed));
+    let waited = count(descriptor).filter(|count| count.load(Ordering::Relaxed) != 0);
+    waited.inspect(|count| count.store(0, Ordering::Relaxed));
 }
 
 /// How many threads have begun to wait before the socket had a lease, and still do.
