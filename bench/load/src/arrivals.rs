@@ -25,6 +25,13 @@ pub enum Arrivals {
         /// Between two requests of a burst.
         gap: Duration,
     },
+    /// A Poisson process whose rate steps up and down: for `step` it is low, then for as long it is high.
+    Steps {
+        /// How long each of the two rates lasts.
+        step: Duration,
+        /// The low rate as a share of the high one, above 0 and at most 1.
+        low: f64,
+    },
 }
 
 /// Share by which gaps and pauses of bursts vary.
@@ -36,26 +43,50 @@ impl Arrivals {
         match self {
             Self::Even | Self::Poisson => true,
             Self::Jittered(share) => (0.0..=1.0).contains(&share),
+            Self::Steps { step, low } => !step.is_zero() && low > 0.0 && low <= 1.0,
             Self::Bursts { size, gap } => {
                 size > 0 && f64::from(size - 1) * gap.as_secs_f64() * rate_per_s < f64::from(size)
             }
         }
     }
 
-    /// The gap after request `index`, in ns.
-    pub(crate) fn gap_ns(self, index: u64, mean_ns: f64, random: &mut Rng) -> f64 {
+    /// The gap in ns after request `index`, which is due `at_ns` after the first one.
+    pub(crate) fn gap_ns(self, index: u64, at_ns: f64, mean_ns: f64, random: &mut Rng) -> f64 {
         let mut varied = |ns: f64, share: f64| ns * (1.0 + share * (2.0 * random.f64() - 1.0));
         match self {
             Self::Even => mean_ns,
             Self::Jittered(share) => varied(mean_ns, share),
-            // 1 - [0, 1) is never 0.
-            Self::Poisson => -mean_ns * (1.0 - random.f64()).ln(),
+            Self::Poisson => exponential(mean_ns, random),
+            Self::Steps { step, low } => next_in_steps(at_ns, mean_ns, step, low, random) - at_ns,
             Self::Bursts { size, gap } => {
                 let (size, gap_ns) = (u64::from(size), gap.as_nanos() as f64);
                 let pause_ns = mean_ns * size as f64 - gap_ns * (size - 1) as f64;
                 varied(if index % size == size - 1 { pause_ns } else { gap_ns }, BURST_JITTER)
             }
         }
+    }
+}
+
+/// An exponentially distributed gap.
+fn exponential(mean_ns: f64, random: &mut Rng) -> f64 {
+    // 1 - [0, 1) is never 0.
+    -mean_ns * (1.0 - random.f64()).ln()
+}
+
+/// When the next request is due. A gap that would last beyond a step is drawn again from the next step on, at the
+/// rate of that one: a Poisson process has no memory.
+fn next_in_steps(mut at_ns: f64, mean_ns: f64, step: Duration, low: f64, random: &mut Rng) -> f64 {
+    let step_ns = step.as_nanos() as f64;
+    let mut number = (at_ns / step_ns).floor();
+    loop {
+        let of_high = if number % 2.0 == 0.0 { low } else { 1.0 };
+        // The mean of the high rate and the low one is the rate asked for.
+        let next = at_ns + exponential(mean_ns * (1.0 + low) / (2.0 * of_high), random);
+        number += 1.0;
+        if next < number * step_ns {
+            return next;
+        }
+        at_ns = number * step_ns;
     }
 }
 
@@ -66,6 +97,9 @@ impl fmt::Display for Arrivals {
             Self::Jittered(share) => write!(f, "jitter:{}", share * 100.0),
             Self::Poisson => f.write_str("poisson"),
             Self::Bursts { size, gap } => write!(f, "bursts:{size}:{}", gap.as_nanos() as f64 / 1000.0),
+            Self::Steps { step, low } => {
+                write!(f, "steps:{}:{}", step.as_nanos() as f64 / 1e6, low * 100.0)
+            }
         }
     }
 }
@@ -84,12 +118,19 @@ impl FromStr for Arrivals {
                     let gap = Duration::try_from_secs_f64(gap_us.parse::<f64>().ok()? / 1e6).ok()?;
                     Self::Bursts { size: size.parse().ok()?, gap }
                 }
+                ("steps", Some(step_ms), Some(percent)) => {
+                    let step = Duration::try_from_secs_f64(step_ms.parse::<f64>().ok()? / 1e3).ok()?;
+                    Self::Steps { step, low: percent.parse::<f64>().ok()? / 100.0 }
+                }
                 _ => return None,
             };
             words.next().is_none().then_some(arrivals)
         };
         known().ok_or_else(|| {
-            format!("unknown arrivals '{text}': choose even, jitter:PERCENT, poisson or bursts:SIZE:GAP_US")
+            format!(
+                "unknown arrivals '{text}': choose even, jitter:PERCENT, poisson, bursts:SIZE:GAP_US or \
+                 steps:MS:PERCENT"
+            )
         })
     }
 }

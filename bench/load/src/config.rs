@@ -86,7 +86,8 @@ pub enum LoadError {
     /// The distribution is impossible, by itself or at that rate.
     #[error(
         "arrivals {arrivals} are impossible at {rate_per_s} requests per second: a jitter is 0 to 100 %, a burst has a \
-         request, and its gaps must leave time for a pause"
+         request, and its gaps must leave time for a pause; a step lasts for a time, and its low rate is above 0 and up to \
+         100 % of its high one"
     )]
     Arrivals {
         /// The distribution.

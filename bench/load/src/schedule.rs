@@ -48,7 +48,7 @@ impl Schedule {
             // Computed from the start each time, so that rounding errors do not add up.
             (self.index + 1) as f64 * self.mean_ns
         } else {
-            self.offset_ns + self.arrivals.gap_ns(self.index, self.mean_ns, &mut self.random)
+            self.offset_ns + self.arrivals.gap_ns(self.index, self.offset_ns, self.mean_ns, &mut self.random)
         };
         self.index += 1;
     }
@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_schedule() {
-        for arrivals in [Arrivals::Jittered(0.03), Arrivals::Poisson] {
+        let steps = Arrivals::Steps { step: Duration::from_millis(7), low: 0.2 };
+        for arrivals in [Arrivals::Jittered(0.03), Arrivals::Poisson, steps] {
             assert_eq!(gaps(arrivals, 7, 100), gaps(arrivals, 7, 100));
             assert_ne!(gaps(arrivals, 7, 100), gaps(arrivals, 8, 100));
         }
@@ -113,19 +114,49 @@ mod tests {
         assert!((mean(&gaps) - 1000.0).abs() < 2.0, "{}", mean(&gaps));
     }
 
+    /// Each millisecond has the requests of its rate, also the first and the last one of a step.
+    #[test]
+    fn a_rate_steps_up_and_down_at_once_and_keeps_its_mean() {
+        let arrivals = Arrivals::Steps { step: Duration::from_millis(3), low: 0.2 };
+        let mut schedule = Schedule::new(arrivals, 300_000.0, 4, Instant::ZERO).unwrap();
+        let periods = 500;
+        let mut by_ms = [0; 6];
+        while schedule.due() < Instant::ZERO + Duration::from_millis(6 * periods) {
+            by_ms[(schedule.due().as_nanos() / 1_000_000 % 6) as usize] += 1;
+            schedule.advance();
+        }
+        let rates = by_ms.map(|count| f64::from(count) / periods as f64);
+        for (rate, expected) in rates.into_iter().zip([100.0, 100.0, 100.0, 500.0, 500.0, 500.0]) {
+            // Four standard deviations of the mean.
+            let off = 4.0 * f64::sqrt(expected / periods as f64);
+            assert!((expected - off..expected + off).contains(&rate), "{rates:?}");
+        }
+    }
+
     #[test]
     fn shapes_are_written_as_they_are_read() {
-        for text in ["even", "jitter:3", "poisson", "bursts:16:8"] {
+        for text in ["even", "jitter:3", "poisson", "bursts:16:8", "steps:2000:20"] {
             assert_eq!(text.parse::<Arrivals>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "jitter", "jitter:x", "bursts:4", "bursts:4:-1", "even:1", "poisson:1:2", "bursts:4:8:1"]
-        {
+        for text in [
+            "",
+            "jitter",
+            "jitter:x",
+            "bursts:4",
+            "bursts:4:-1",
+            "even:1",
+            "poisson:1:2",
+            "bursts:4:8:1",
+            "steps:9",
+            "steps:-9:5",
+        ] {
             assert!(text.parse::<Arrivals>().unwrap_err().contains("jitter:PERCENT"), "{text}");
         }
         let impossible = [Arrivals::Jittered(1.5), Arrivals::Jittered(f64::NAN)];
         let overlapping = Arrivals::Bursts { size: 4, gap: Duration::from_millis(2) };
-        for arrivals in impossible.into_iter().chain([overlapping]) {
+        let steps = |ms, low| Arrivals::Steps { step: Duration::from_millis(ms), low };
+        let without = [steps(0, 0.5), steps(1, 0.0), steps(1, 1.1), steps(1, f64::NAN)];
+        for arrivals in impossible.into_iter().chain([overlapping]).chain(without) {
             assert!(Schedule::new(arrivals, 1000.0, 0, Instant::ZERO).is_err(), "{arrivals}");
         }
     }

@@ -60,7 +60,7 @@ pub(crate) struct CommonArgs {
     /// Requests per second of all threads together, independent of replies; latency counts from the due time of a request
     #[arg(long, value_name = "PER_SECOND")]
     pub(crate) rate: Option<f64>,
-    /// How --rate is spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US
+    /// How --rate is spread over time: even (the default), jitter:PERCENT, poisson, bursts:SIZE:GAP_US, or steps:MS:PERCENT
     #[arg(long, value_name = "SHAPE", requires = "rate")]
     pub(crate) arrivals: Option<Arrivals>,
     /// The seed of the due times; the same seed gives the same sequence [default: drawn]

@@ -515,7 +515,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l nagle -d 'Over TCP, whether the kernel may hold a request back while earlier ones are unacknowledged, to send several in one segment (Nagle\'s algorithm) [default: as ksf\'s tools, on with several in flight; off with --batch or --rate]' -r -f -a "on\t''
 off\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l rate -d 'Requests per second of all threads together, independent of replies; latency counts from the due time of a request' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l arrivals -d 'How --rate is spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l arrivals -d 'How --rate is spread over time: even (the default), jitter:PERCENT, poisson, bursts:SIZE:GAP_US, or steps:MS:PERCENT' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l arrivals-seed -d 'The seed of the due times; the same seed gives the same sequence [default: drawn]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s c -l count -d 'End a run after this number of requests of all threads; k, M or G after the number multiply it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l duration -d 'End a run after this number of seconds [default: 5]' -r
@@ -556,7 +556,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l nagle -d 'Over TCP, whether the kernel may hold a request back while earlier ones are unacknowledged, to send several in one segment (Nagle\'s algorithm) [default: as ksf\'s tools, on with several in flight; off with --batch or --rate]' -r -f -a "on\t''
 off\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l rate -d 'Requests per second of all threads together, independent of replies; latency counts from the due time of a request' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l arrivals -d 'How --rate is spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l arrivals -d 'How --rate is spread over time: even (the default), jitter:PERCENT, poisson, bursts:SIZE:GAP_US, or steps:MS:PERCENT' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l arrivals-seed -d 'The seed of the due times; the same seed gives the same sequence [default: drawn]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s c -l count -d 'End a run after this number of requests of all threads; k, M or G after the number multiply it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l duration -d 'End a run after this number of seconds [default: 5]' -r

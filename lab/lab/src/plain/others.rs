@@ -103,7 +103,7 @@ pub(super) enum Peer {
         /// Signals per second
         #[arg(long, default_value_t = 1000.0)]
         rate: f64,
-        /// How they are spread over time: even, jitter:PERCENT, poisson or bursts:SIZE:GAP_US
+        /// How they are spread over time: even, jitter:PERCENT, poisson, bursts:SIZE:GAP_US or steps:MS:PERCENT
         #[arg(long, default_value_t)]
         arrivals: Arrivals,
         /// Determines when exactly
