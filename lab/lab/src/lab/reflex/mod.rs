@@ -30,7 +30,8 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
     session.progress.expect(rounds * rows.len());
     let mut random = fastrand::Rng::with_seed(session.seed);
     let in_round = async |at: usize| {
-        let round = Round { session, draw: Draw::of(&mut random, PERIOD_US) };
+        let round =
+            Round { session, draw: Draw::of(&mut random, PERIOD_US), capacity: loads::Capacity::default() };
         session.progress.line(&format!("one request per {:.0} us", round.draw.period_us));
         // A minute of the hammer is enough.
         for row in by_turns(&rows, at).into_iter().filter(|row| *row != "hammer" || at == 0) {
@@ -45,12 +46,16 @@ struct Round<'a> {
     session: &'a Session,
     /// What differs by chance, the same for all rows.
     draw: Draw,
+    /// Of the worker, for the rows of open loops.
+    capacity: loads::Capacity,
 }
 
 async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
     match row {
         _ if row.starts_with("rate-") || row.starts_with("cpu-") => rates::measure(round.session, row).await,
-        _ if row.starts_with("load-") => loads::measure(round.session, row).await,
+        _ if ["load-", "open-", "step-"].iter().any(|kind| row.starts_with(kind)) => {
+            loads::measure(round, row).await
+        }
         _ if row.starts_with("flood-") => flood::measure(round.session, row).await,
         _ if row.starts_with("null-") || row.starts_with("getattr-") => {
             services::round_trips(round.session, row).await

@@ -74,7 +74,7 @@ async fn ours(session: &Session, what: &str) -> anyhow::Result<Sample> {
 
 /// The share of requests that the kernel's programs replied to; a failure if it is less than `least`: the row would measure
 /// something else.
-fn by_reflex(report: &Report, least: f64) -> anyhow::Result<f64> {
+pub(super) fn by_reflex(report: &Report, least: f64) -> anyhow::Result<f64> {
     let all =
         report.services.iter().map(|service| service.serve.fast_requests + service.serve.kernel_requests);
     let reflex: u64 = report.services.iter().map(|service| service.reflex_replies).sum();
