@@ -26,6 +26,8 @@ const STILL_MORE: f64 = 1.08;
 const MORE_FOR: Duration = Duration::from_secs(2);
 /// While it answers, it decides again at the end of each such window.
 const WINDOW: Duration = Duration::from_millis(4);
+/// If nothing was found for this time, the clients or the worker had to wait for a CPU, or the load has ended.
+const PAUSE: Duration = Duration::from_millis(2);
 /// After a decision it answers for this time, unless it decides again.
 const KEPT: Duration = Duration::from_millis(12);
 /// It answers for at least this time, unless the rate falls. The time doubles whenever the programs could not keep
@@ -67,8 +69,12 @@ pub struct Answering {
     until: Instant,
     /// It has decided to answer.
     answers: bool,
-    /// Requests a second before the trial, to the programs and the worker together.
+    /// It has answered, and has not given back since: a trial now is about whether it goes on.
+    answered: bool,
+    /// Requests a second before the trial, to the programs and the worker together; and the programs' part of it, as
+    /// they say it.
     before: f64,
+    before_by_programs: u64,
     /// Requests a second that come to the worker while the programs answer: those for other services, and those
     /// that the programs cannot answer.
     beside: f64,
@@ -78,10 +84,12 @@ pub struct Answering {
     found_several: bool,
     /// In the last window in which it answered, or tried to, it found several at a time.
     finds_several: bool,
-    /// When it began.
+    /// When it began, after the programs had last measured their rate.
     begun: Instant,
     /// The turn before this one ended with a sleep, so the requests that wait now came during the wake-up.
     slept: bool,
+    /// When a turn last found requests.
+    looked: Instant,
     window: Window,
     /// While it answers: the rate per second at which it began, once that is known, and how long it keeps
     /// answering.
@@ -120,15 +128,27 @@ impl Answering {
             self.answers = false;
             return None;
         }
+        let paused = self.answers && now >= self.looked + PAUSE;
+        self.looked = now;
         if until != self.until {
+            // After a lapse the programs let it try again with what they measured before.
+            let begun =
+                if self.answered && before == self.before_by_programs { self.begun } else { Instant::ZERO };
             *self = Self {
                 until,
                 answers: false,
                 before: if before == 0 { f64::INFINITY } else { before as f64 + self.beside_until(now) },
+                before_by_programs: before,
+                begun,
                 slept: true,
                 window: Window { began: now, ..Window::default() },
                 ..*self
             };
+        }
+        if paused {
+            // What has waited says nothing, and the time would make the rate less than it is.
+            self.window = Window { began: now, ..Window::default() };
+            return None;
         }
         if !std::mem::take(&mut self.slept) {
             self.window.looks += 1;
@@ -164,10 +184,13 @@ impl Answering {
         }
         // A trial continues for a while: the worker may find several at a time once it is awake.
         let finds = self.window.looks > 0 && self.window.finds(BEGINS);
-        (now >= self.window.began + TRIED_FOR && !finds).then(|| self.end_trial())
+        (now >= self.window.began + TRIED_FOR && !finds).then(|| self.end_trial(now))
     }
 
-    fn end_trial(&mut self) -> Word {
+    fn end_trial(&mut self, now: Instant) -> Word {
+        if self.answered {
+            return self.give_back(now);
+        }
         self.until = Instant::ZERO;
         Word::Programs
     }
@@ -182,11 +205,15 @@ impl Answering {
                 return None;
             }
             if self.window.rate(now) < MORE * self.before {
-                return Some(self.end_trial());
+                return Some(self.end_trial(now));
             }
         }
-        (self.begun, self.finds_several) = (now, self.found_several);
-        (self.answers, self.rate, self.hold_until) = (true, None, now + HOLD_LEAST);
+        if self.begun == Instant::ZERO {
+            self.begun = now;
+        }
+        self.finds_several = self.found_several;
+        (self.answers, self.answered) = (true, true);
+        (self.rate, self.hold_until) = (None, now + HOLD_LEAST);
         self.window = Window { began: now, ..Window::default() };
         Some(self.answer(now))
     }
@@ -231,7 +258,7 @@ impl Answering {
     }
 
     fn give_back(&mut self, now: Instant) -> Word {
-        (self.answers, self.until) = (false, Instant::ZERO);
+        (self.answers, self.answered, self.until) = (false, false, Instant::ZERO);
         self.given_back = self.rate.map(|rate| (now, rate));
         Word::GivenBack
     }
@@ -383,6 +410,96 @@ mod tests {
         assert!(later - us <= 8_000, "after {} us", later - us);
     }
 
+    /// As when the client, or the worker, has to wait for its CPU.
+    #[test]
+    fn a_pause_gives_nothing_back_if_as_many_come_after_it() {
+        let mut answering = Answering::default();
+        let Some((us, Word::Worker { until })) = said(&mut answering, 0, 4, TRIAL) else {
+            panic!("several wait at a time")
+        };
+        assert_eq!(answering.sleeps(at(us + 50)), None);
+        let after = us + 5_000;
+        let (later, word) = said(&mut answering, after, 4, until).expect("in time");
+        assert!(matches!(word, Word::Worker { .. }), "they come as before: {word:?}");
+        assert_eq!(later - after, 4_000, "as if there had been no pause");
+        // A longer pause: its time lapses, and the programs let it try.
+        let after = later + 13_000;
+        assert_eq!(found(&mut answering, after, 4, at(later + 12_000)), None);
+        let (again, word) = said(&mut answering, after + 10, 4, at(after + 12_000)).expect("in time");
+        assert!(matches!(word, Word::Worker { .. }), "they come as before: {word:?}");
+        assert!(again - after <= 200, "after {} us", again - after);
+    }
+
+    /// The rate of a load at which it finds one at a time is not measured over a pause.
+    #[test]
+    fn a_pause_is_no_lower_rate() {
+        let mut answering = Answering::default();
+        let (mut until, mut begun, mut us) = (TRIAL, None, 0);
+        while us < 1_000_000 {
+            // Every 20 ms a pause of 3 ms.
+            us += if us % 20_000 == 0 { 3_000 } else { 5 };
+            match answering.found(at(us), 1, Tried { until, before: 160_000 }) {
+                None => {}
+                Some(Word::Worker { until: next }) => {
+                    begun = begun.or(Some(us));
+                    until = next;
+                }
+                Some(other) => panic!("{other:?} after {us} us"),
+            }
+            assert!(at(us) < until, "its time lapses after {us} us");
+        }
+        assert!(begun.expect("a quarter more come") < 5_000);
+    }
+
+    #[test]
+    fn a_load_that_has_ended_lapses_and_what_is_left_of_it_is_given_back() {
+        let mut answering = Answering::default();
+        let Some((us, Word::Worker { until })) = said(&mut answering, 0, 4, TRIAL) else {
+            panic!("several wait at a time")
+        };
+        let mut seldom = |us: u64, until| {
+            let said = found(&mut answering, us, 1, until);
+            assert_eq!(said, None, "after {us} us");
+            answering.sleeps(at(us + 50))
+        };
+        for look in 1..4 {
+            assert_eq!(seldom(us + 3_000 * look, until), None);
+        }
+        let (us, trial) = (us + 15_000, at(us + 27_000));
+        assert_eq!(seldom(us, trial), None, "it may find several while it is awake");
+        assert_eq!(seldom(us + 3_000, trial), Some(Word::GivenBack));
+    }
+
+    /// Its time lapses twice a second. Each time the programs let it try with the rate that they measured at first, so
+    /// that is not believed for longer.
+    #[test]
+    fn a_lapse_renews_no_old_rate() {
+        let mut answering = Answering::default();
+        let (mut word, mut lapses, mut begun) = (TRIAL, at(500_000), None);
+        let mut us = 0;
+        while us < 10_000_000 {
+            us += 5;
+            if at(us) >= lapses {
+                us += 20_000;
+                (word, lapses) = (at(us + 12_000), at(us + 500_000));
+            }
+            match answering.found(at(us), 1, Tried { until: word, before: 160_000 }) {
+                None => {}
+                Some(Word::Worker { until }) => {
+                    begun = begun.or(Some(us));
+                    word = until;
+                }
+                Some(other) => {
+                    assert_eq!(other, Word::GivenBack);
+                    let held = us - begun.expect("it has begun");
+                    assert!((2_000_000..2_020_000).contains(&held), "after {held} us");
+                    return;
+                }
+            }
+        }
+        panic!("it is never given back");
+    }
+
     #[test]
     fn what_lapses_is_over() {
         let mut answering = Answering::default();
@@ -391,7 +508,10 @@ mod tests {
         };
         let late = us + 20_000;
         assert_eq!(found(&mut answering, late, 9, until), None, "the programs answer since then");
-        assert!(matches!(said(&mut answering, late, 1, at(late + 12_000)), Some((_, Word::Programs))));
+        let again = said(&mut answering, late, 1, at(late + 12_000));
+        assert!(matches!(again, Some((_, Word::GivenBack))), "it has answered until then: {again:?}");
+        let again = said(&mut answering, late + 50_000, 1, at(late + 62_000));
+        assert!(matches!(again, Some((_, Word::Programs))), "{again:?}");
     }
 
     /// The programs cannot keep up with a rate at which the worker finds one at a time. Each time, it holds twice

@@ -188,6 +188,8 @@ enum { TRIAL_DOUBLED = 7 };
  * longer the present rate. CPUs add theirs once in a tick of 1 to 10 ms. */
 #define RATE_OVER_NS 20000000ULL
 #define RATE_OVER_MOST_NS 100000000ULL
+/* A load that comes back within this time after the worker's time has expired is the same load. */
+#define PAUSE_MOST_NS 100000000ULL
 /* `worker_until` if the worker has just answered, and does not any more. `GIVEN_BACK` in core/rings/src/answering.rs. */
 enum { GIVEN_BACK = 1 };
 /* After silence, a burst of replies for this time may leave. As in stack/udp/src/reply_limit.rs. */
@@ -526,6 +528,7 @@ INLINE int worker_answers(__u32 queue)
 	__u64 until = word ? *(volatile __u64 *)&word->worker_until : 0;
 	struct reflex_cpu *cpu;
 	__u64 now, tried;
+	int is_trial_over;
 
 	if (!until)
 		return 0;
@@ -537,12 +540,21 @@ INLINE int worker_answers(__u32 queue)
 		cpu->why[WHY_LOAD]++;
 		return 1;
 	}
+	is_trial_over = until == word->trial_at - TRIAL_LEAST_NS + TRIAL_NS;
+	/* It has answered until a moment ago, and something made it or its clients pause: it tries again at once, with the rate
+	 * that the programs had before. */
+	if (until != GIVEN_BACK && !is_trial_over && now - until < PAUSE_MOST_NS) {
+		if (__sync_val_compare_and_swap(&word->worker_until, until, now + TRIAL_NS) == until)
+			*(volatile __u64 *)&word->trial_at = now + TRIAL_LEAST_NS;
+		cpu->why[WHY_LOAD]++;
+		return 1;
+	}
 	/* It has given back, or let its time expire. */
 	if (__sync_val_compare_and_swap(&word->worker_until, until, 0) == until) {
 		tried = *(volatile __u64 *)&word->tried_rate;
 		/* A worker that has not come to its trial is busy elsewhere, and requests have waited for it. One that has
 		 * answered is tried again soon, as no rate is near 0. */
-		if (until == word->trial_at - TRIAL_LEAST_NS + TRIAL_NS)
+		if (is_trial_over)
 			tried = (tried & ~(__u64)TRIAL_DOUBLED) | TRIAL_DOUBLED_MOST;
 		else
 			tried = 0;

@@ -290,22 +290,51 @@ fn each_service_has_canaries_of_its_own() {
     assert!(canaries.iter().all(|canaries| *canaries >= 2), "{canaries:?}");
 }
 
-/// Turns of a trial, 100 us apart.
-fn turns(answers: &mut ByWorker, found: [u32; 16]) {
-    let now = clock::now();
-    for (turn, found) in (0..).zip(found) {
-        answers.found(now + Duration::from_micros(100) * turn, found);
-    }
-}
+/// What a trial must have left after what the worker does in it.
+const LEFT: Duration = Duration::from_millis(3);
 
 /// Many requests at the program, which tries the worker.
 struct Trial {
     replies: Replies,
     frame: Vec<u8>,
+    answers: ByWorker,
+    words: Arc<Mapping>,
     deadline: std::time::Instant,
 }
 
 impl Trial {
+    fn new() -> Self {
+        const FAIL_OPEN: Duration = Duration::from_secs(3600);
+        let plan = ReflexPlan { partial_checksums: false, rate: 10_000_000, tries_worker: true };
+        let mut replies = Replies::with(&plan, None);
+        replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
+        let words = replies.steering.pending().unwrap();
+        let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0).unwrap());
+        let answers = ByWorker::new(Pending::new(Arc::clone(&words), 0, FAIL_OPEN).unwrap());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        Self { replies, frame: request(PEERS[0], 4000, b"one of many"), answers, words, deadline }
+    }
+
+    #[allow(unsafe_code, reason = "the test reads words that program and worker share")]
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: aligned and within the mapping, which the program and this thread alone write to meanwhile.
+        unsafe { self.words.base().add(at).cast::<u64>().read_volatile() }
+    }
+
+    /// When the worker's time ends.
+    fn until(&self) -> u64 {
+        self.word(8)
+    }
+
+    /// The rate before the trial, with how often the time to the next one has doubled.
+    fn tried(&self) -> u64 {
+        self.word(16)
+    }
+
+    fn doubled(&self) -> u64 {
+        self.tried() & 7
+    }
+
     /// Sends requests until the program leaves one to the worker. They are not repeated by the kernel: it would show the reply to the
     /// program.
     fn begins(&self) {
@@ -318,6 +347,19 @@ impl Trial {
         }
     }
 
+    /// Turns of the worker that find these requests.
+    fn turns(&mut self, time: Duration, found: impl IntoIterator<Item = u32>) {
+        let now = clock::now();
+        for (turn, found) in (0..).zip(found) {
+            self.answers.found(now + time * turn, found);
+        }
+    }
+
+    /// The worker finds several at a time, for long enough to say that it answers.
+    fn finds_several(&mut self) {
+        self.turns(Duration::from_micros(100), [4; 32]);
+    }
+
     /// Whether the program replies to one request itself.
     fn is_replied(&mut self) -> bool {
         let before = self.replies.count(NotReplied::Load);
@@ -327,80 +369,97 @@ impl Trial {
         action == REDIRECT
     }
 
+    /// Sends requests until the program replies itself.
+    fn until_replied(&mut self) {
+        while !self.is_replied() {
+            self.is_in_time("it never lapses");
+        }
+    }
+
     fn is_in_time(&self, otherwise: &str) {
         assert!(std::time::Instant::now() < self.deadline, "{otherwise}");
+    }
+
+    /// Trials that fail come less and less often, unless the rate changes, which begins anew.
+    fn fails_ever_less_often(&mut self) {
+        let mut before = None;
+        while before != Some(4) {
+            self.begins();
+            let of_trial = self.until();
+            // This thread was away for too long: the trial is over, or nearly.
+            let is_late = || clock::now().as_nanos() + LEFT.as_nanos() as u64 > of_trial;
+            let (doubled, next) = (self.doubled(), before.map_or(0, |before: u64| before + 1));
+            assert!(doubled == next || doubled == 0 || is_late(), "{doubled} after {before:?}");
+            before = Some(doubled);
+            // It sleeps between its turns, and is no better for the requests that have waited meanwhile.
+            for _ in 0..3 {
+                self.answers.found(clock::now(), 4);
+                self.answers.sleeps(clock::now() + Duration::from_millis(2));
+            }
+            if is_late() {
+                self.until_replied();
+                // It is left alone for as long as after the last one of these.
+                before = Some(3);
+                continue;
+            }
+            assert!(self.is_replied(), "a worker that sleeps: the programs answer");
+        }
+    }
+
+    /// Its time lapses, while requests still come: it is tried again at once, against the same rate as before.
+    fn is_tried_again_after_a_lapse(&mut self) {
+        loop {
+            self.begins();
+            let of_trial = self.until();
+            self.finds_several();
+            let (named, rate) = (self.until(), self.tried());
+            while self.until() == named {
+                self.is_replied();
+                self.is_in_time("it never lapses");
+            }
+            // Otherwise this thread was away for too long.
+            if named > of_trial && self.tried() == rate {
+                assert!(self.until() > named, "{} after {named}", self.until());
+                return;
+            }
+            self.until_replied();
+        }
+    }
+
+    /// It sleeps, and continues; then it finds one at a time, for longer than it holds a load.
+    fn gives_back_what_comes_one_by_one(&mut self) {
+        loop {
+            self.begins();
+            let of_trial = self.until();
+            self.finds_several();
+            let is_in_time = self.until() > of_trial && self.tried() > 50_000 && !self.is_replied();
+            self.answers.sleeps(clock::now());
+            self.turns(Duration::from_micros(30), [1; 1000]);
+            if is_in_time && self.is_replied() {
+                assert_eq!(self.tried(), 0, "it has answered, and is tried again soon");
+                return;
+            }
+            self.until_replied();
+        }
     }
 }
 
 /// While there are many replies, the worker is tried: the programs leave everything to it until it says that they
 /// are better, or says nothing more. A worker that continues gets everything.
 #[test]
-#[allow(unsafe_code, reason = "the test reads a word that program and worker share")]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     if !twinpath_test_rig::root_or_skip() {
         return;
     }
-    const FAIL_OPEN: Duration = Duration::from_secs(3600);
-    let plan = ReflexPlan { partial_checksums: false, rate: 10_000_000, tries_worker: true };
-    let mut replies = Replies::with(&plan, None);
-    replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
-    let words = replies.steering.pending().unwrap();
-    let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0).unwrap());
-    let mut answers = ByWorker::new(Pending::new(Arc::clone(&words), 0, FAIL_OPEN).unwrap());
-    // The word of the queue that has the rate before a trial, and how often the time to the next one has doubled.
-    // SAFETY: aligned and within the mapping, which the program alone writes to meanwhile.
-    let tried = || unsafe { words.base().add(16).cast::<u64>().read_volatile() };
-    let doubled = || tried() & 7;
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let mut trial = Trial { replies, frame: request(PEERS[0], 4000, b"one of many"), deadline };
-    let mut before = None;
-    // Trials that fail come less and less often, unless the rate changes, which begins anew.
-    while before != Some(4) {
-        trial.begins();
-        let next = before.map_or(0, |before: u64| before + 1);
-        assert!(doubled() == next || doubled() == 0, "{} after {before:?}", doubled());
-        before = Some(doubled());
-        // It sleeps between its turns, and is no better for the requests that have waited meanwhile.
-        for _ in 0..3 {
-            answers.found(clock::now(), 4);
-            answers.sleeps(clock::now() + Duration::from_millis(2));
-        }
-        assert!(trial.is_replied(), "a worker that sleeps: the programs answer");
-    }
-    let mut by_worker = 0;
-    while by_worker < 50 {
-        let before = by_worker;
-        trial.begins();
-        turns(&mut answers, [4; 16]);
-        turns(&mut answers, [4; 16]);
-        // Until the time that it has named, if it says nothing more.
-        while !trial.is_replied() {
-            by_worker += 1;
-            trial.is_in_time("it never lapses");
-        }
-        assert!(tried() == 0 || by_worker == before, "it has answered, and is tried again soon");
-    }
-    loop {
-        trial.begins();
-        turns(&mut answers, [4; 16]);
-        turns(&mut answers, [4; 16]);
-        let is_in_time = !trial.is_replied();
-        // It sleeps, and continues; then it finds one at a time, for longer than it holds a load.
-        answers.sleeps(clock::now());
-        answers.found(clock::now() + Duration::from_millis(9), 1);
-        answers.found(clock::now() + Duration::from_millis(18), 1);
-        assert!(trial.is_replied(), "a worker that finds one at a time gives back");
-        if is_in_time {
-            assert_eq!(tried(), 0, "it has answered, and is tried again soon");
-            break;
-        }
-    }
+    let mut trial = Trial::new();
+    trial.fails_ever_less_often();
+    trial.is_tried_again_after_a_lapse();
+    trial.until_replied();
+    trial.gives_back_what_comes_one_by_one();
     trial.begins();
     // It says nothing: the trial expires.
-    while !trial.is_replied() {
-        trial.is_in_time("it never lapses");
-    }
-    assert_eq!(doubled(), 4, "a worker that does not come to its trial is left alone");
+    trial.until_replied();
+    assert_eq!(trial.doubled(), 4, "a worker that does not come to its trial is left alone");
 }
 
 #[test]
