@@ -450,6 +450,9 @@ impl<S: Service> Engine for ServeEngine<S> {
 
     fn attached(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
         self.learn_capabilities(port, io);
+        if let Some(fast) = &mut self.fast {
+            fast.is_back();
+        }
     }
 
     fn changed(&mut self, port: PortId, io: &mut Io<'_, ServeEvent>) {
@@ -588,7 +591,7 @@ impl<S: Service> Engine for ServeEngine<S> {
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.drain(handed_over, call);
                 }
-                self.drain_fast(now, io);
+                self.drain_fast(now, handed_over, io);
             }
             ServeCommand::Cut => {
                 let unsent = self.cut_messages(io);

@@ -1,7 +1,7 @@
 /* Connections of TCP that workers have. The maps are made once for an instance, and put into each object that is loaded
  * (src/tcp_flows.rs), so that connections outlive an attachment.
  *
- * A tuple is in the map from its first SYN until its worker releases it. While it is there, the kernel gets none of its
+ * A tuple is in the map from its first SYN until its worker releases it. While it is there without a mark, the kernel gets none of its
  * segments: the programs claim or drop them, and what reaches the kernel by another way, such as reassembled fragments, is
  * dropped by the filter of the listener (listener.c). Otherwise the kernel would answer with a reset. */
 #ifndef TWINPATH_CONNECTIONS_H
@@ -15,8 +15,8 @@ enum {
 	/* With that: the connection was in TIME_WAIT as the programs came off. Until a SYN begins a new one, nothing is answered:
 	 * the kernel would answer by a reset. */
 	TCP_ENDED = 2,
-	/* Its handshake was under way as the programs came off: what reaches the listener is shown to the worker, and only SYNs
-	 * are answered. */
+	/* Its handshake was under way as the programs came off: what reaches the listener is shown to the worker, and not
+	 * answered. */
 	TCP_HALF_OPEN = 4,
 };
 

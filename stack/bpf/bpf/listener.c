@@ -71,10 +71,13 @@ INLINE int of_known_tuple(struct __sk_buff *skb, struct tcp_flow *flow, int is_i
 		return 0;
 	/* Its peer has no connection, and begins one with the kernel. */
 	opens = (field[1] & TCP_OPENS_OR_NOT) == TCP_OPENS;
-	if (flags & TCP_HALF_OPEN)
+	if (flags & TCP_HALF_OPEN) {
 		show(skb, queue, is_ipv4, (field[0] >> 4) * 4);
-	else if (opens)
-		flow->flags = TCP_DECLINED;
+		return 0;
+	}
+	/* The worker may have given the place of the tuple to another one. */
+	if (opens)
+		__sync_val_compare_and_swap(&flow->flags, TCP_DECLINED | TCP_ENDED, TCP_DECLINED);
 	return opens ? ALL : 0;
 }
 

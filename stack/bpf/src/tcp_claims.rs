@@ -17,13 +17,16 @@ use crate::layouts::{FlowKeyBytes, TCP_DECLINED, TCP_ENDED, TCP_HALF_OPEN, TcpFl
 use crate::mapped::Mapped;
 use crate::maps::{gone, wrote};
 
+/// Maximum number of leaked segments that are handed over in one call.
+const LEAKS_MAX: u32 = 256;
+
 /// What the programs hand over: frames from the MAC header to the last TCP option, without payload or padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening<'a> {
     /// A SYN that the worker may answer.
     Syn(&'a [u8]),
-    /// A segment of a [half-open](TcpClaims::half_open) connection that has reached the kernel's listener, which answers it
-    /// only if it is a SYN. Payload and FIN are left out: the peer sends them again. Its checksum of TCP was not looked at.
+    /// A segment of a [half-open](TcpClaims::half_open) connection that has reached the kernel's listener, which does not
+    /// answer it. Payload and FIN are left out: the peer sends them again. Nobody has verified its checksum of TCP.
     Leaked(&'a [u8]),
 }
 
@@ -64,14 +67,17 @@ impl TcpClaims {
         self.syns.as_fd()
     }
 
-    /// Calls `take` with what waits. The lengths of a SYN are valid. A virtual device may have left its checksum of TCP to
+    /// Calls `take` with what waits, up to some leaked segments: no room bounds these. The lengths of a SYN are valid. A virtual device may have left its checksum of TCP to
     /// hardware, or it is wrong; those of other devices are right ([`Features::verifies_syns`](crate::Features)). It has neither an MD5 nor an AO
     /// option. SYNs that waited while the programs found this worker stuck, and gave some of them to the kernel, are
     /// lost.
     pub fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>)) {
-        let mut changed = None;
-        while let Some(mut record) = self.next_record() {
+        let (mut changed, mut leaks) = (None, 0);
+        while leaks < LEAKS_MAX
+            && let Some(mut record) = self.next_record()
+        {
             if record[syn::LEAKED_AT..syn::LEAKED_AT + 4] != [0; 4] {
+                leaks += 1;
                 if let Some(frame) = leaked(&mut record) {
                     take(Opening::Leaked(frame));
                 }

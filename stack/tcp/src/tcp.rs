@@ -435,9 +435,7 @@ impl Tcp {
             let generation = self.slots[index as usize].generation;
             self.abort(now, ConnectionId { index, generation });
         }
-        for index in 0..self.half_open.entries.len() as u32 {
-            self.forget_half_open(index);
-        }
+        self.forget_handshakes();
         self.forget_time_wait();
     }
 
@@ -679,11 +677,22 @@ impl Tcp {
         self.repeat_answer_now(now, number, sink);
     }
 
-    /// Leaves a half-open connection to the kernel. Returns whether there was one; [`Self::next_gone`] does not tell it.
-    pub fn leave_half_open(&mut self, tuple: &Tuple) -> bool {
+    /// Leaves a half-open connection to the kernel, if its peer has repeated its SYN with this number: it has had no answer.
+    /// Returns whether it did; [`Self::next_gone`] does not tell it.
+    pub fn leave_half_open(&mut self, tuple: &Tuple, sequence: u32) -> bool {
         let Some(Entry::HalfOpen(index)) = self.table.get(tuple).copied() else { return false };
+        if !self.half_open.get(index).is_some_and(|(_, record)| record.irs == Seq(sequence)) {
+            return false;
+        }
         self.shared.counters.failed_opens += 1;
         self.replace_half_open(index).is_some()
+    }
+
+    /// Forgets all handshakes that are under way.
+    pub fn forget_handshakes(&mut self) {
+        for index in 0..self.half_open.entries.len() as u32 {
+            self.forget_half_open(index);
+        }
     }
 
     /// Forgets the next record of TIME_WAIT, and returns its tuple with the end of its time: [`Self::next_gone`] does not tell

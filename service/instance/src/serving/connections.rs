@@ -136,6 +136,10 @@ impl TcpClaims for OfWorker {
     fn half_open(&mut self, local: SocketAddr, remote: SocketAddr) {
         let _ = self.0.half_open(local, remote);
     }
+
+    fn reclaim(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let _ = self.0.insert(local, remote);
+    }
 }
 
 #[cfg(test)]

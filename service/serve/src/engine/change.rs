@@ -46,7 +46,7 @@ impl<S: Service> ServeEngine<S> {
         if let Some((tcp, call)) = self.tcp(now, io) {
             tcp.drain(handed_over, call);
         }
-        self.drain_fast(now, io);
+        self.drain_fast(now, false, io);
     }
 
     /// Whether everything accepted has been answered or cut off, and all earlier messages from other

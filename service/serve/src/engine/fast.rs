@@ -100,6 +100,7 @@ impl<S: Service> ServeEngine<S> {
         let found = tcp_frame::parse(frame.gather(whole), udp::trust(frame, partial)).map_err(udp::reason)?;
         let tuple = Tuple::new(found.destination, found.source);
         let listener = server.listener();
+        let handshakes = listener.tcp().count().1;
         let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
         let segment = Segment::new(&found.segment, found.congestion, unit);
         if found.segment.flags().opens()
@@ -108,7 +109,11 @@ impl<S: Service> ServeEngine<S> {
             return outcome;
         }
         let mut sink = out(now, port, egress, beside, counters, io);
-        match listener.segment(now, &tuple, &segment, &mut sink) {
+        let verdict = listener.segment(now, &tuple, &segment, &mut sink);
+        if fast.has_left {
+            fast.leave_late(handshakes);
+        }
+        match verdict {
             Verdict::Taken(_) | Verdict::Answered => Ok(Taken::Segment),
             Verdict::LeftToKernel => Err(Reason::NoConnection),
             Verdict::Declined => {
@@ -265,9 +270,13 @@ impl<S: Service> ServeEngine<S> {
     }
 
     /// Accepts no more, and ends each connection once its requests are answered.
-    pub(super) fn drain_fast(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+    /// If another instance has the listeners, and there is no path, nobody hears what completes a handshake.
+    pub(super) fn drain_fast(&mut self, now: Instant, handed_over: bool, io: &mut Io<'_, ServeEvent>) {
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
+        if handed_over && fast.has_left {
+            fast.server.listener().tcp_mut().forget_handshakes();
+        }
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         fast.server.drain(false, FastCall { now, service, counters, drops, io: &(), handlers });
         self.serve_fast(now, NO_PORT, io);

@@ -33,16 +33,15 @@ impl<S: Service> ServeEngine<S> {
         let tuple = Tuple::new(found.destination, found.source);
         let Self { fast, egress, counters, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
-        let FastTcp { server, beside, .. } = &mut *fast;
+        let FastTcp { server, beside, has_left, .. } = &mut *fast;
         let listener = server.listener();
-        if !listener.tcp().is_half_open(&tuple) {
+        if !*has_left || !listener.tcp().is_half_open(&tuple) {
             return;
         }
         counters.fast_tcp.fast_segments_in.add(1);
         let verdict = if found.segment.flags().opens() {
-            // Its peer has had no answer, and gets one from the kernel.
-            listener.tcp_mut().leave_half_open(&tuple);
-            Verdict::Declined
+            let is_left = listener.tcp_mut().leave_half_open(&tuple, found.segment.sequence());
+            if is_left { Verdict::Declined } else { Verdict::Answered }
         } else {
             let segment = Segment::new(&found.segment, found.congestion, 0);
             let mut sink = out(now, NO_PORT, egress, beside, &counters.fast_tcp, io);
@@ -101,8 +100,12 @@ impl<S: Service> ServeEngine<S> {
             moves.index += 1;
         }
         let is_over = moves.numbers.is_empty() && moves.index >= listener.tcp().indices();
+        let is_left = moves.user == User::Server && listener.tcp().count().0 > 0;
         if !is_over {
             fast.moves = Some(moves);
+        } else if fast.has_left && is_left {
+            // Some may have begun since.
+            fast.move_all();
         } else if moves.user == User::None
             && let Some((fast, call)) = self.fast(now, io)
         {
@@ -145,8 +148,8 @@ impl<S: Service> ServeEngine<S> {
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
         fast.server.change_stream(number, change, &mut call);
-        if user == User::None {
-            fast.server.cut_one(number, &mut call);
+        if user == User::None && fast.server.cut_one(number, &mut call) {
+            budget.closed();
         }
     }
 }

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 pub enum Opening<'a> {
     /// A SYN that may be answered; its checksum may be partial.
     Syn(&'a [u8]),
-    /// A segment of a half-open connection that has reached the kernel's listener, which answers it only if it is a SYN. Its
-    /// checksum is not to be looked at.
+    /// A segment of a half-open connection that has reached the kernel's listener, which does not answer it. Its checksum is
+    /// not to be looked at.
     Leaked(&'a [u8]),
 }
 
@@ -22,7 +22,7 @@ pub trait TcpClaims: Send {
     /// Readable while a SYN waits.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Gives everything that waits.
+    /// Gives what waits. If that is very much, some of it is left for the next call.
     fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>));
 
     /// How many SYNs the programs may still take; they count it down.
@@ -45,4 +45,7 @@ pub trait TcpClaims: Send {
     /// The connection's handshake is under way, and there is no path to its peer any more: what reaches the kernel's listener
     /// comes as [`Opening::Leaked`].
     fn half_open(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// There is a path to the peer again: what was said by [`Self::half_open`] does not hold any more.
+    fn reclaim(&mut self, local: SocketAddr, remote: SocketAddr);
 }

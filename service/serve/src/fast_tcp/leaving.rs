@@ -3,8 +3,8 @@
 //!
 //! A peer in a handshake may have had the answer to its SYN: then it has a connection. So the engine keeps the handshake, and
 //! the listener's filter shows it what comes. Each SYN is answered once more, while there is a port: the acknowledgement of
-//! the former answer may have been lost as the programs came off. If a peer sends its SYN again, it has had no answer: the
-//! kernel gives it one.
+//! the former answer may have been lost as the programs came off. If a peer sends its SYN again, it has had no answer: its
+//! next SYN is the kernel's.
 //!
 //! A peer of a connection in TIME_WAIT may repeat its last segments. The filter drops them until the peer begins anew: it gives
 //! up in silence.
@@ -23,6 +23,8 @@ pub(crate) struct LeavingRecords {
     /// The numbers of half-open connections of which they are to be told, and of those that are answered again then.
     untold: Range<u32>,
     unanswered: Range<u32>,
+    /// There is a path again: they are told so.
+    is_back: bool,
     /// Whether they are to be told of those in TIME_WAIT.
     has_time_wait: bool,
     /// Those in TIME_WAIT of which they know, in about the order in which their time ends.
@@ -32,8 +34,19 @@ pub(crate) struct LeavingRecords {
 impl LeavingRecords {
     /// The path ends.
     pub(crate) fn begin(&mut self, tcp: &Tcp) {
-        (self.untold, self.unanswered) = (0..tcp.half_open_numbers(), 0..0);
+        (self.untold, self.unanswered, self.is_back) = (0..tcp.half_open_numbers(), 0..0, false);
         self.has_time_wait = tcp.count().2 > 0;
+    }
+
+    /// There is a path again: handshakes that are still under way go on by it.
+    pub(crate) fn end(&mut self, tcp: &Tcp) {
+        (self.untold, self.unanswered, self.is_back) = (0..tcp.half_open_numbers(), 0..0, true);
+        self.has_time_wait = false;
+    }
+
+    /// Records that have begun since are to be told, too.
+    pub(crate) fn add_time_wait(&mut self, tcp: &Tcp) {
+        self.has_time_wait |= tcp.count().2 > 0;
     }
 
     /// Whether a port is needed, or the programs are to be told more.
@@ -54,10 +67,16 @@ impl LeavingRecords {
             && let Some(number) = self.untold.next()
         {
             if let Some(tuple) = tcp.half_open_at(number) {
-                claims.half_open(tuple.local(), tuple.remote());
+                if self.is_back {
+                    claims.reclaim(tuple.local(), tuple.remote());
+                } else {
+                    claims.half_open(tuple.local(), tuple.remote());
+                }
                 left -= 1;
             }
-            self.unanswered.end = number + 1;
+            if !self.is_back {
+                self.unanswered.end = number + 1;
+            }
         }
         while left > 0 && self.has_time_wait {
             if let Some((tuple, until)) = tcp.leave_time_wait() {

@@ -88,6 +88,8 @@ pub(crate) struct FastTcp<C> {
     pub(crate) whole: Vec<u8>,
     /// What moves to the kernel, some of it in each turn.
     pub(crate) moves: Option<Moves>,
+    /// There is no path to peers until a port is attached: what begins nevertheless moves, too.
+    pub(crate) has_left: bool,
     /// What the programs are to know of what does not move.
     pub(crate) records: LeavingRecords,
     /// Tuples are left to be released.
@@ -124,6 +126,7 @@ impl<C: Send> FastTcp<C> {
             ifindex: 0,
             whole: Vec::new(),
             moves: None,
+            has_left: false,
             records: LeavingRecords::default(),
             is_releasing: false,
             is_unfinished: false,
@@ -224,6 +227,35 @@ impl<C: Send> FastTcp<C> {
         let waiting: Vec<_> = self.waiting.take_all().collect();
         waiting.into_iter().for_each(|tuple| self.decline(now, tuple));
         self.records.begin(self.server.listener_ref().tcp());
+        self.leave(true);
+    }
+
+    /// Whether there is a path at all. Without one nothing is learnt of it, as segments that are lost say nothing.
+    fn leave(&mut self, has_left: bool) {
+        self.has_left = has_left;
+        let tcp = self.server.listener().tcp_mut();
+        tcp.set_config(Config { black_hole_detection: !has_left, ..tcp.config().clone() });
+    }
+
+    /// A port was attached.
+    pub(crate) fn is_back(&mut self) {
+        if self.has_left {
+            self.leave(false);
+            self.records.end(self.server.listener_ref().tcp());
+        }
+    }
+
+    /// What has begun since the path has ended, by segments that had arrived before, goes the same way. `handshakes`: how many
+    /// there were then.
+    pub(crate) fn leave_late(&mut self, handshakes: usize) {
+        let (open, half_open, _) = self.server.listener_ref().tcp().count();
+        if half_open > handshakes {
+            self.records.begin(self.server.listener_ref().tcp());
+        }
+        self.records.add_time_wait(self.server.listener_ref().tcp());
+        if open > 0 && self.moves.is_none() {
+            self.move_all();
+        }
     }
 
     /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.

@@ -65,6 +65,11 @@ impl Budget {
         is_left
     }
 
+    /// A connection was closed, which had moved before, or has just done so.
+    pub(crate) const fn closed(&mut self) {
+        self.looks = self.looks.saturating_sub(LOOKS_PER_TURN / 64);
+    }
+
     /// A connection has moved with so many bytes, or could not.
     pub(crate) const fn took(&mut self, bytes: usize) {
         self.connections = self.connections.saturating_sub(1);

@@ -266,12 +266,16 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         }
     }
 
-    /// Closes the connection with this number, if there is one, as [`Self::cut`] does.
-    pub fn cut_one<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S, L>) {
-        if let Some(tracked) = self.table.get(number) {
-            let (held, why) = (tracked.held(&self.listener), tracked.connection.cut_off());
-            self.close(number, held, why, call);
-        }
+    /// Closes the connection with this number, as [`Self::cut`] does. Returns whether there was one.
+    pub fn cut_one<S: Service<Connection = C>>(
+        &mut self,
+        number: u32,
+        call: &mut Call<'_, '_, S, L>,
+    ) -> bool {
+        let Some(tracked) = self.table.get(number) else { return false };
+        let (held, why) = (tracked.held(&self.listener), tracked.connection.cut_off());
+        self.close(number, held, why, call);
+        true
     }
 
     /// Whether the drain has ended: no listener and no connection is left.

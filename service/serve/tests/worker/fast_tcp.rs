@@ -61,7 +61,7 @@ impl Known {
             Some(true) => !self.ended.contains(&ends),
             Some(false) if self.half_open.contains(&ends) => {
                 self.leaked.push_back(frame.to_vec());
-                opens
+                false
             }
             Some(false) => false,
         }
@@ -124,6 +124,11 @@ impl TcpClaims for Programs {
     fn half_open(&mut self, local: SocketAddr, remote: SocketAddr) {
         assert_eq!(self.known().tuples.get(&(local, remote)), Some(&false), "{remote}");
         self.known().half_open.insert((local, remote));
+    }
+
+    fn reclaim(&mut self, local: SocketAddr, remote: SocketAddr) {
+        assert_eq!(self.known().tuples.get(&(local, remote)), Some(&false), "{remote}");
+        self.known().half_open.remove(&(local, remote));
     }
 }
 
@@ -268,7 +273,17 @@ impl Rig {
     }
 
     /// With so many frames of the worker, and room for so many connections.
-    fn with_room(frames: u32, connections: u32, (near, wire): (LoopbackPort, LoopbackPort)) -> Self {
+    fn with_room(frames: u32, connections: u32, ends: (LoopbackPort, LoopbackPort)) -> Self {
+        Self::made(frames, connections, true, ends)
+    }
+
+    /// The same, with the kernel's programs or without.
+    fn made(
+        frames: u32,
+        connections: u32,
+        has_programs: bool,
+        (near, wire): (LoopbackPort, LoopbackPort),
+    ) -> Self {
         let limits = TcpLimits { connections, connections_per_source: connections, ..TcpLimits::default() };
         let totals = Arc::new(TcpTotals::new(limits, 1));
         let (commands, inbox) = mailbox(16).expect("eventfd");
@@ -287,7 +302,9 @@ impl Rig {
         let part = ServicePart::new(ServeEngine::new(Echo, config, Arc::clone(&serve)), Arc::clone(&serve));
         let programs = Programs::new();
         let demux = Demux::new(Routes::of([(0, &*served)])).with(0, part);
-        let demux = demux.with_claims(Some(Box::new(programs.clone())));
+        let claims: Option<Box<dyn TcpClaims>> =
+            if has_programs { Some(Box::new(programs.clone())) } else { None };
+        let demux = demux.with_claims(claims);
         let pool = Pool::new(frames).expect("pool");
         let config = WorkerConfig { idle: twinpath_worker::idle::IdleConfig::default() };
         let counters = Arc::new(WorkerCounters::default());

@@ -129,6 +129,38 @@ fn a_drain_that_is_cut_lets_the_kernel_deliver_some_in_each_turn() {
     });
 }
 
+impl Rig {
+    /// Its path is back, by another port.
+    fn gets_a_port(&mut self, number: u16) {
+        let [near, far] = [number, number + 1].map(|port| PortId { port, queue: 0 });
+        let (near, wire) = pair(near, far).expect("eventfds");
+        self.wire = wire;
+        assert!(self.commands.send(Command::Attach(Box::new(near))).is_ok());
+        self.turn();
+    }
+
+    /// The client takes what is on the wire, and answers; the worker does not turn.
+    fn answers_reach_the_client(&mut self) {
+        let mut burst = Burst::new();
+        self.wire.receive(self.now, &mut self.pool, &mut burst);
+        let frames: Vec<_> = burst.drain(usize::MAX).collect();
+        for frame in frames {
+            let mut kept = Kept::default();
+            let found = tcp_frame::parse(frame.bytes(), ChecksumTrust::Verify).expect("a right segment");
+            let tuple = Tuple::new(found.destination, found.source);
+            let segment = Segment::new(&found.segment, found.congestion, 0);
+            self.tcp.segment(self.now, &tuple, &segment, &mut Later, &mut kept);
+            self.pool.release(frame);
+            let Self { programs, pool, wire, kernel, .. } = self;
+            let mut way = Way { programs, pool, wire, kernel };
+            for Owned { tuple, header, options, payload, capable } in kept.0 {
+                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable };
+                way.send(&tuple, &segment);
+            }
+        }
+    }
+}
+
 /// A connection whose SYN is answered, with the answer under way; the programs come off.
 fn answered() -> (Rig, ConnectionId) {
     let mut rig = Rig::new();
@@ -204,7 +236,9 @@ fn a_peer_that_has_heard_nothing_of_its_handshake_gets_an_answer_from_the_kernel
     assert!(!rig.has_port(), "it does not wait for it");
     assert_eq!((rig.declined(), rig.kernel.len()), (vec![false], 0));
     rig.turns(1100);
-    assert_eq!((rig.declined(), rig.kernel.as_slice()), (vec![true], &[Flags::SYN][..]));
+    assert_eq!((rig.declined(), rig.kernel.len()), (vec![true], 0), "its SYN says so");
+    rig.turns(2100);
+    assert_eq!(rig.kernel, [Flags::SYN], "the next one is the kernel's");
     assert_eq!((rig.serve.fast_tcp.fast_half_open.get(), rig.serve.fast_tcp.fast_declined.get()), (0, 1));
     assert!(!rig.was_reset());
 }
@@ -236,4 +270,83 @@ fn what_a_peer_of_time_wait_repeats_is_answered_by_nobody_until_it_begins_anew()
     rig.now += Config::default().time_wait_time;
     rig.turn();
     assert_eq!(rig.declined(), [true; 0]);
+}
+
+#[test]
+fn a_service_whose_worker_has_no_programs_leaves_at_once() {
+    let ends = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
+    let mut rig = Rig::made(256, 8, false, ends);
+    rig.leave(ServeCommand::Leave);
+    rig.turns(2);
+    assert!(!rig.has_port());
+    assert_ne!(rig.worker.into_remains().engine.next_deadline(), Instant::ZERO, "it does not spin");
+}
+
+#[test]
+fn what_completes_a_handshake_after_the_path_has_ended_moves_as_well() {
+    where_the_kernel_has_the_address(|| {
+        let (mut rig, id) = answered();
+        // More than a turn takes, and the acknowledgement last.
+        for _ in 0..100 {
+            let ends = Tuple::new(SocketAddr::from(([192, 0, 2, 2], 4009)), SERVER.into());
+            rig.programs.known().tuples.insert((ends.remote(), ends.local()), false);
+            let header = twinpath_wire::tcp::Header {
+                source_port: 4009,
+                destination_port: 7,
+                sequence: 1,
+                acknowledgement: 1,
+                flags: Flags(Flags::ACK),
+                window: 1,
+                urgent: 0,
+            };
+            let Rig { programs, wire, pool, kernel, .. } = &mut rig;
+            let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false };
+            Way { programs, pool, wire, kernel }.send(&ends, &segment);
+        }
+        let ends = (SERVER.into(), SocketAddr::from(([192, 0, 2, 2], 4009)));
+        rig.programs.known().tuples.remove(&ends);
+        rig.answers_reach_the_client();
+        rig.programs_come_off();
+        rig.leave(ServeCommand::Leave);
+        rig.turns(10);
+        rig.went_on(id);
+    });
+}
+
+#[test]
+fn a_handshake_goes_on_by_the_path_if_that_is_back() {
+    let (mut rig, id) = answered();
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    for _ in 0..5 {
+        rig.deaf_turn();
+    }
+    assert!(!rig.has_port());
+    assert_eq!(rig.programs.known().half_open.len(), 1);
+    rig.gets_a_port(2);
+    rig.programs.known().are_off = false;
+    rig.turn();
+    assert_eq!(rig.programs.known().half_open.len(), 0);
+    // The client repeats its SYN.
+    rig.turns(1100);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    let counted = &rig.serve.fast_tcp;
+    assert_eq!((rig.counts().0, counted.fast_moved.get(), counted.fast_not_moved.get()), (1, 0, 0));
+}
+
+#[test]
+fn a_handshake_does_not_hold_up_a_service_whose_listeners_another_instance_has() {
+    let (mut rig, _) = answered();
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    for _ in 0..5 {
+        rig.deaf_turn();
+    }
+    rig.tell(ServeCommand::Drain { handed_over: true });
+    rig.turn();
+    let mut drained = false;
+    while let Some(event) = rig.events.take() {
+        drained |= matches!(event, Event::Engine(ServeEvent::Drained));
+    }
+    assert!(drained && rig.programs.known().tuples.is_empty());
 }
