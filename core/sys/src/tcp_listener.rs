@@ -41,13 +41,13 @@ impl Group {
 }
 
 /// Listens on all addresses of both families, or on one, which need not exist yet. No other socket can share the
-/// port.
+/// port. `vrf`: the index of the VRF to be in; `None`: no VRF.
 ///
 /// # Errors
 /// What the kernel returns; `AddrInUse` if another socket listens there.
-pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
+pub fn listen(address: Option<IpAddr>, port: u16, vrf: Option<u32>) -> io::Result<OwnedFd> {
     let fd = open()?;
-    bind(&fd, &bind_address(&fd, address, port)?)?;
+    bind(&fd, &bind_address(&fd, address, port, vrf)?)?;
     rustix::net::listen(&fd, BACKLOG)?;
     Ok(fd)
 }
@@ -57,18 +57,23 @@ pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// As [`listen`].
-pub fn listen_group(address: Option<IpAddr>, port: u16, count: usize) -> io::Result<Group> {
+pub fn listen_group(address: Option<IpAddr>, port: u16, count: usize, vrf: Option<u32>) -> io::Result<Group> {
     for _ in 1..CHOICES {
-        match listen_group_once(address, port, count) {
+        match listen_group_once(address, port, count, vrf) {
             Err(error) if port == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
             done => return done,
         }
     }
-    listen_group_once(address, port, count)
+    listen_group_once(address, port, count, vrf)
 }
 
-fn listen_group_once(address: Option<IpAddr>, port: u16, count: usize) -> io::Result<Group> {
-    let alone = listen(address, port)?;
+fn listen_group_once(
+    address: Option<IpAddr>,
+    port: u16,
+    count: usize,
+    vrf: Option<u32>,
+) -> io::Result<Group> {
+    let alone = listen(address, port, vrf)?;
     if count <= 1 {
         return Ok(Group { listeners: vec![alone], guard: None });
     }
@@ -79,11 +84,11 @@ fn listen_group_once(address: Option<IpAddr>, port: u16, count: usize) -> io::Re
     for _ in 0..count {
         let fd = open()?;
         sockopt::set_socket_reuseport(&fd, true)?;
-        bind(&fd, &bind_address(&fd, address, port)?)?;
+        bind(&fd, &bind_address(&fd, address, port, vrf)?)?;
         rustix::net::listen(&fd, BACKLOG)?;
         listeners.push(fd);
     }
-    Ok(Group { listeners, guard: guard(address, port).ok() })
+    Ok(Group { listeners, guard: guard(address, port, vrf).ok() })
 }
 
 fn open() -> io::Result<OwnedFd> {
@@ -101,12 +106,12 @@ fn open() -> io::Result<OwnedFd> {
 /// A socket that is bound to the group's address and does not share it. The kernel lets a socket join only if every
 /// socket bound there shares the address. To be bound there itself, this socket is briefly put into TCP repair
 /// mode, which bypasses the check (tcp_repair_on() in net/ipv4/tcp.c, `inet_csk_get_port`).
-fn guard(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
+fn guard(address: Option<IpAddr>, port: u16, vrf: Option<u32>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
     set_repair(&fd, REPAIR_ON)?;
-    let bound = bind(&fd, &bind_address(&fd, address, port)?);
+    let bound = bind(&fd, &bind_address(&fd, address, port, vrf)?);
     set_repair(&fd, REPAIR_OFF)?;
     bound?;
     Ok(fd)
@@ -153,11 +158,11 @@ mod tests {
         if !root_or_skip() {
             return;
         }
-        let group = listen_group(None, 0, 3).expect("a group");
+        let group = listen_group(None, 0, 3, None).expect("a group");
         let port = port_of(&group.listeners[0]);
         assert!(group.guard.is_some());
         assert!(!joins(port), "the guard keeps it off");
-        assert!(listen(None, port).is_err() && listen_group(None, port, 2).is_err());
+        assert!(listen(None, port, None).is_err() && listen_group(None, port, 2, None).is_err());
         let peers: Vec<_> =
             (0..200).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("connected")).collect();
         // The last segment of a handshake may still be on its way when connect() returns.
@@ -173,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_single_listener_is_joined_by_nobody() {
-        let group = listen_group(None, 0, 1).expect("a listener");
+        let group = listen_group(None, 0, 1, None).expect("a listener");
         assert!(!joins(port_of(&group.listeners[0])));
     }
 }

@@ -47,20 +47,21 @@ impl UdpSocket {
     /// # Errors
     /// What the kernel returns; `AddrInUse` if another socket holds the port.
     pub fn bind(port: u16) -> io::Result<Self> {
-        Self::bind_at(None, port)
+        Self::bind_at(None, port, None)
     }
 
     /// Binds the port at one address, or as [`UdpSocket::bind`]. The address need not exist yet, and may come and go.
+    /// `vrf`: the index of the VRF to be in; `None`: no VRF.
     ///
     /// # Errors
     /// As [`UdpSocket::bind`].
-    pub fn bind_at(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
+    pub fn bind_at(address: Option<IpAddr>, port: u16, vrf: Option<u32>) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
         sockopt::set_ipv6_v6only(&fd, false)?;
         set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
         enlarge_buffers(&fd);
-        bind(&fd, &bind_address(&fd, address, port)?)?;
+        bind(&fd, &bind_address(&fd, address, port, vrf)?)?;
         let bound = rustix::net::getsockname(&fd)?;
         let port = SocketAddr::try_from(bound).map_or(port, |address| address.port());
         Ok(Self { fd, address, port })
@@ -232,11 +233,21 @@ pub fn can_serve_at(address: IpAddr) -> bool {
 /// The discard port, as an arbitrary one.
 const DISCARD: u16 = 9;
 
-/// The address to bind an IPv6 socket for both families to; one that does not exist yet is allowed.
+/// The address to bind an IPv6 socket for both families to; one that does not exist yet is allowed. `vrf`: the index of the
+/// VRF that the socket is put into.
 ///
 /// # Errors
 /// What `setsockopt(2)` returns.
-pub fn bind_address(socket: impl AsFd, address: Option<IpAddr>, port: u16) -> io::Result<SocketAddrV6> {
+pub fn bind_address(
+    socket: impl AsFd,
+    address: Option<IpAddr>,
+    port: u16,
+    vrf: Option<u32>,
+) -> io::Result<SocketAddrV6> {
+    if let Some(vrf) = vrf {
+        // Otherwise it gets nothing from there (Documentation/networking/vrf.rst).
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, vrf as c_int)?;
+    }
     let ip = match address {
         None => Ipv6Addr::UNSPECIFIED,
         Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped(),

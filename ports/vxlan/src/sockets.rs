@@ -112,7 +112,7 @@ fn socket(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, O
     if in_group {
         sockopt::set_socket_reuseport(&socket, true).map_err(failed("SO_REUSEPORT"))?;
     }
-    let address = bind_address(&socket, local, port)
+    let address = bind_address(&socket, local, port, None)
         .map_err(|source| OpenError::Socket { step: "IPV6_FREEBIND", source })?;
     bind(&socket, &address).map_err(failed("bind"))?;
     Ok(socket)

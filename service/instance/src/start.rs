@@ -233,7 +233,8 @@ impl BeforeWorkers {
         // Addresses that another instance serves stay valid.
         let was_served = |service: &ServicePlan, address| former.serves_at(service, address);
         check_addresses(&plan.services, was_served, &self.mirror, &self.link.name)?;
-        self.sockets = hold_all_ports(&plan.services, plan.workers, former)?;
+        let vrf = self.mirror.tables().vrf_of(self.link.ifindex);
+        self.sockets = hold_all_ports(&plan.services, plan.workers, former, vrf)?;
         let services = plan.services.iter().cloned().zip(&self.sockets);
         let services = services.map(|(service, sockets)| sockets.name_ports(service)).collect();
         self.plan = Plan { services, ..plan.clone() };
@@ -263,7 +264,8 @@ impl BeforeWorkers {
         needs_fast_path(plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = needs(plan, &machine, source.as_ref(), socket);
-        let connections = Connections::make(plan, choice.path, plan.workers);
+        let connections =
+            Connections::make(plan, choice.path, plan.workers, mirror.tables().vrf_of(link.ifindex));
         let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
         let interface = Interface::new(link, facts, choice, fallback, frame_claims).await;
         let own = OwnAddresses::now(&plan.services, mirror, interface.ifindex);

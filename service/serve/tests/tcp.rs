@@ -134,7 +134,7 @@ impl<S: Closing + 'static> Rig<S> {
         let (commands, inbox) = mailbox(16).unwrap();
         let (outbox, events) = mailbox(16).unwrap();
         let (counters, serve) = (Arc::<WorkerCounters>::default(), Arc::<ServeCounters>::default());
-        let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
         let local = rustix::net::getsockname(&listener).unwrap();
         let port = SocketAddr::try_from(local).unwrap().port();
         let totals = Arc::new(TcpTotals::new(limits, 1));

@@ -97,10 +97,13 @@ unsafe fn poll_for(
         let now = timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the caller's promise.
         let found = unsafe { (kernel.ppoll)(waited, count, &raw const now, std::ptr::null()) };
-        if found == 0 && outcome.is_closed_one_ready() {
-            let passed = Duration::from_nanos(clock::now().nanos_since(began));
-            let rest = timeout.map(|timeout| timeout.saturating_sub(passed));
-            // SAFETY: the caller's promise. What the number means now is not ready.
+        if found < 0 {
+            return -1;
+        }
+        let passed = Duration::from_nanos(clock::now().nanos_since(began));
+        let rest = timeout.map(|timeout| timeout.saturating_sub(passed));
+        if found == 0 && !outcome.is_any_ready() && rest != Some(Duration::ZERO) {
+            // SAFETY: the caller's promise. What the numbers mean now is not ready.
             return unsafe { poll_for(kernel, waited, count, rest, mask) };
         }
     }

@@ -170,9 +170,9 @@ impl Outcome {
         self.ready & !self.closed & 1 << place != 0
     }
 
-    /// Whether one is that was closed since the call began.
-    pub(crate) const fn is_closed_one_ready(&self) -> bool {
-        self.ready & self.closed != 0
+    /// Whether one of those is.
+    pub(crate) const fn is_any_ready(&self) -> bool {
+        self.ready & !self.closed != 0
     }
 }
 

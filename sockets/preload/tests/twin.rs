@@ -16,7 +16,7 @@ use twinpath_worker::idle::Mode;
 /// socket had been connected, bound to a device or given a filter since. It did not count where the receive buffer was made smaller. poll
 /// went on with what another thread had opened at the number of a socket that it had closed, and was told of a datagram where the number is
 /// none any more. An option waited for a thread that receives.
-const FOUND: [&str; 13] = [
+const FOUND: [&str; 14] = [
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 poll 1000 s0:POLLIN
@@ -131,6 +131,18 @@ const FOUND: [&str; 13] = [
      a1 close s0
      frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=190142488 len=88 ttl=2
      join a0",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 thread a1
+     a0& ppoll 60000 s0:POLLIN
+     a1 close s0
+     a1 socket s1 AF_INET 0
+     a1 bind s1 0.0.0.0 7001
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=190142490 len=8
+     a1 poll 1000 77:POLLIN
+     join a0
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7001 id=190142491 len=9
+     a1 recv s1 2000 MSG_DONTWAIT",
     "a0 socket s0 AF_INET 0
      a0 bind s0 10.9.0.11 7000
      a0 thread a1 20480

@@ -48,7 +48,7 @@ fn resets() -> u64 {
 
 /// Listeners that share a port, as those of several workers do, and a connection to one of them.
 fn connected(address: IpAddr) -> (Group, TcpStream, TcpStream) {
-    let group = listen_group(None, 0, 2).unwrap();
+    let group = listen_group(None, 0, 2, None).unwrap();
     let client = TcpStream::connect((address, group.port().unwrap())).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let listeners = group.listeners.iter().map(|fd| TcpListener::from(fd.try_clone().unwrap()));
@@ -282,7 +282,7 @@ fn listeners_can_have_the_port_whatever_state_a_connection_is_in() {
         drop(group);
         // Another process that is just starting may have a copy of a listener.
         let may_listen = |state: &str| {
-            until(state, || listen(None, port).is_ok() && listen_group(None, port, 2).is_ok());
+            until(state, || listen(None, port, None).is_ok() && listen_group(None, port, 2, None).is_ok());
         };
         may_listen("an open connection");
         drop(moved);

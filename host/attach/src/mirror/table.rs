@@ -296,7 +296,13 @@ impl Tables {
         taken.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The VRF that a link is in, directly or as a port of a bridge or bond there; 0: none.
+    /// The index of the VRF that a link is in, directly or as a port of a bridge or bond there.
+    #[must_use]
+    pub fn vrf_of(&self, ifindex: u32) -> Option<u32> {
+        Some(self.domain(ifindex)).filter(|vrf| *vrf != 0)
+    }
+
+    /// The same; 0: none.
     fn domain(&self, ifindex: u32) -> u32 {
         let mut at = ifindex;
         for _ in 0..NESTED_MAX {

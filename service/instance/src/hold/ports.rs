@@ -16,7 +16,7 @@ use crate::hold::inherited::Inherited;
 use crate::plan::ServicePlan;
 
 /// Holds the ports of several services, with `workers` listeners for each TCP port. Sockets that `former` has
-/// are taken from it.
+/// are taken from it. `vrf`: the index of the VRF that the interface is in.
 ///
 /// # Errors
 ///
@@ -25,10 +25,11 @@ pub fn hold_all_ports<'a>(
     services: impl IntoIterator<Item = &'a ServicePlan>,
     workers: u32,
     former: &mut Inherited,
+    vrf: Option<u32>,
 ) -> Result<Vec<KernelSockets>, HoldError> {
     let (mut sockets, mut refused) = (Vec::new(), Vec::new());
     for service in services {
-        match hold_ports(service, workers.max(1) as usize, former) {
+        match hold_ports(service, workers.max(1) as usize, former, vrf) {
             Ok(held) => sockets.push(held),
             Err(errors) => refused.extend(errors),
         }
@@ -49,9 +50,10 @@ fn hold_ports(
     plan: &ServicePlan,
     workers: usize,
     former: &mut Inherited,
+    vrf: Option<u32>,
 ) -> Result<KernelSockets, Vec<HoldError>> {
     let chosen = plan.udp == Some(0) || plan.tcp == Some(0);
-    let mut outcome = hold_once(plan, workers, former);
+    let mut outcome = hold_once(plan, workers, former, vrf);
     // The bound sockets are kept until the end, so that the kernel chooses other ports.
     let mut refused = Vec::new();
     while let Err((bound, errors)) = outcome {
@@ -60,7 +62,7 @@ fn hold_ports(
             return Err(errors);
         }
         refused.push(bound);
-        outcome = hold_once(plan, workers, former);
+        outcome = hold_once(plan, workers, former, vrf);
     }
     outcome.map_err(|(_, errors)| errors)
 }
@@ -75,6 +77,7 @@ fn hold_once(
     plan: &ServicePlan,
     workers: usize,
     former: &mut Inherited,
+    vrf: Option<u32>,
 ) -> Result<KernelSockets, (KernelSockets, Vec<HoldError>)> {
     let addresses: Vec<Option<IpAddr>> = match plan.addresses.as_slice() {
         [] => vec![None],
@@ -83,7 +86,7 @@ fn hold_once(
     let (mut udp, mut listeners, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     let mut hold = |address: Option<IpAddr>, port: u16, udp: &mut Vec<UdpSocket>| match former
         .udp(address, port)
-        .map_or_else(|| bind_udp(address, port), Ok)
+        .map_or_else(|| bind_udp(address, port, vrf), Ok)
     {
         Ok(socket) => udp.push(socket),
         Err(error) => refused.push(error),
@@ -103,7 +106,8 @@ fn hold_once(
     for (port, address) in plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
         let port = listeners.first().filter(|_| port == 0).map_or(port, |(_, chosen, _)| *chosen);
         let bind = || {
-            listen_group(address, port, workers).map_err(|source| bind_error(Transport::Tcp, port, source))
+            listen_group(address, port, workers, vrf)
+                .map_err(|source| bind_error(Transport::Tcp, port, source))
         };
         match former.tcp(address, port).map_or_else(bind, Ok) {
             Ok(group) => listeners.push((address, group.port().unwrap_or(port), group)),
@@ -114,8 +118,8 @@ fn hold_once(
     if refused.is_empty() { Ok(sockets) } else { Err((sockets, refused)) }
 }
 
-fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, HoldError> {
-    UdpSocket::bind_at(address, port).map_err(|source| bind_error(Transport::Udp, port, source))
+fn bind_udp(address: Option<IpAddr>, port: u16, vrf: Option<u32>) -> Result<UdpSocket, HoldError> {
+    UdpSocket::bind_at(address, port, vrf).map_err(|source| bind_error(Transport::Udp, port, source))
 }
 
 fn bind_error(transport: Transport, number: u16, source: io::Error) -> HoldError {

@@ -23,14 +23,19 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes them, if a service of the plan asks for them and the path has them.
-    pub(crate) fn make(plan: &Plan, path: Path, workers: u32) -> Self {
+    /// Makes them, if a service of the plan asks for them and the path has them. `vrf`: the one that the interface is in.
+    pub(crate) fn make(plan: &Plan, path: Path, workers: u32, vrf: Option<u32>) -> Self {
         if !plan.services.iter().any(|service| service.fast_tcp) {
             let why = "the instance began without TCP on the fast path: start it again".to_owned();
             return Self { flows: None, why_not: Some(why) };
         }
         if path != Path::Packet {
             return Self { flows: None, why_not: Some("only the packet path has connections".to_owned()) };
+        }
+        if vrf.is_some() {
+            // The kernel's socket that goes on with one would have to be in the VRF.
+            let why = "no connection can move to the kernel from an interface in a VRF".to_owned();
+            return Self { flows: None, why_not: Some(why) };
         }
         match TcpFlows::load(workers) {
             Ok(flows) => {
@@ -169,7 +174,7 @@ mod tests {
         let text = "[service]\nkind = \"echo\"\ntcp = 7\ntcp_path = \"fast\"\n[interface]\nname = \"lo\"\n";
         let config = Config::parse(text, FilePath::new("twinpath.toml")).unwrap();
         let plan = Plan::of(&config).unwrap();
-        let connections = Connections::make(&plan, Path::Packet, 1);
+        let connections = Connections::make(&plan, Path::Packet, 1, None);
         assert!(connections.flows().is_some(), "{:?}", connections.why_not());
         let service = &plan.services[0];
         // The kernel refuses a filter for what is no socket.

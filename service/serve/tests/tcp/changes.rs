@@ -137,7 +137,7 @@ fn read(stream: &mut TcpStream) -> (usize, bool) {
 #[test]
 fn one_takes_the_place_of_another_at_the_same_socket_and_waiting_peers_are_served() {
     let mut worker = Changing::new();
-    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     let at = port_of(&listener);
     worker.prepare(0, &listener, None);
     let mut early = TcpStream::connect(at).unwrap();
@@ -163,16 +163,16 @@ fn one_takes_the_place_of_another_at_the_same_socket_and_waiting_peers_are_serve
     assert_eq!(worker.ask(&mut later, 7), (7, false));
     assert_eq!((worker.accepted(0), worker.accepted(3)), (2, 1));
     // The part is free, and the former descriptor, which was closed there, causes no event.
-    worker.prepare(0, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
+    worker.prepare(0, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap(), None);
     assert_eq!(worker.ask(&mut later, 3), (3, false));
 }
 
 #[test]
 fn one_that_leaves_stays_until_its_peer_has_its_answer_or_it_is_cut_off() {
     let mut worker = Changing::new();
-    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     worker.prepare(0, &listener, None);
-    worker.prepare(1, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
+    worker.prepare(1, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap(), None);
     worker.switch(&[0, 1], &[], vec![]);
     let mut deaf = worker.connect(port_of(&listener));
     deaf.write_all("60000\n".repeat(1_000).as_bytes()).unwrap();
@@ -189,11 +189,11 @@ fn one_that_leaves_stays_until_its_peer_has_its_answer_or_it_is_cut_off() {
 #[test]
 fn one_that_is_undone_before_it_began_takes_nothing_from_its_sockets() {
     let mut worker = Changing::new();
-    let socket = UdpSocket::bind_at(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let socket = UdpSocket::bind_at(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     let port = socket.port();
     let second = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let second = UdpSocket::inherited(second, socket.address(), port);
-    worker.prepare(2, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), Some(second));
+    worker.prepare(2, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap(), Some(second));
     let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.send_to(b"for another", ("127.0.0.1", port)).unwrap();
     worker.switch(&[], &[2], vec![]);
@@ -204,7 +204,7 @@ fn one_that_is_undone_before_it_began_takes_nothing_from_its_sockets() {
 #[test]
 fn limits_change_for_connections_that_there_are() {
     let mut worker = Changing::new();
-    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     let at = port_of(&listener);
     worker.prepare(0, &listener, None);
     worker.switch(&[0], &[], vec![]);
@@ -228,7 +228,7 @@ fn limits_change_for_connections_that_there_are() {
 #[test]
 fn one_that_steps_back_leaves_what_waits_and_goes_on_with_what_it_has() {
     let mut worker = Changing::new();
-    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     let at = port_of(&listener);
     worker.prepare(0, &listener, None);
     worker.tell(DemuxCommand::Each(ServeCommand::Begin));
@@ -245,10 +245,10 @@ fn one_that_steps_back_leaves_what_waits_and_goes_on_with_what_it_has() {
 #[test]
 fn a_worker_reports_that_its_listeners_are_closed_and_leaves_later_connections_to_another_instance() {
     let mut worker = Changing::new();
-    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+    let listener = listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap();
     let at = port_of(&listener);
     worker.prepare(0, &listener, None);
-    worker.prepare(3, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), None);
+    worker.prepare(3, &listen(Some(Ipv4Addr::LOCALHOST.into()), 0, None).unwrap(), None);
     worker.tell(DemuxCommand::Each(ServeCommand::Begin));
     let is_closed = |event: &ServeEvent| matches!(event, ServeEvent::ListenersClosed);
     assert!(!worker.told(is_closed));
