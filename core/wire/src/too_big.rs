@@ -9,7 +9,8 @@ use crate::{Protocol, be16};
 const ICMP_HEADER_LEN: usize = 8;
 
 /// A segment of this host's that a router could not pass on, as its ICMP message quotes it. Anybody can send such a
-/// message, so it has to be compared with what is in flight (RFC 5927 section 4.1).
+/// message, so it has to be compared with what is in flight (RFC 5927 section 4.1). What is quoted is longer than the MTU
+/// that the message tells: otherwise nothing would have kept it (RFC 5927 section 7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {
     /// Our end: the source of the segment.
@@ -40,9 +41,13 @@ impl TooBig {
         if *quoted.get(9)? != Protocol::Tcp.number() || offset != 0 {
             return None;
         }
+        let mtu = be16(message[6], message[7]);
+        if u32::from(be16(*quoted.get(2)?, *quoted.get(3)?)) <= u32::from(mtu) {
+            return None;
+        }
         let address = |at: usize| Some(Ipv4Addr::from(*quoted.get(at..)?.first_chunk::<4>()?).into());
         let segment = quoted.get(ipv4_header_len(quoted)?..)?;
-        Self::of(address(12)?, address(16)?, segment, be16(message[6], message[7]))
+        Self::of(address(12)?, address(16)?, segment, mtu)
     }
 
     /// Reads "packet too big" (RFC 4443 section 3.2) about a TCP segment without extension headers: this host sends
@@ -61,6 +66,9 @@ impl TooBig {
         }
         let address = |at: usize| Some(Ipv6Addr::from(*quoted.get(at..)?.first_chunk::<16>()?).into());
         let mtu = u32::from_be_bytes(*message.get(4..)?.first_chunk()?);
+        if u32::from(be16(*quoted.get(4)?, *quoted.get(5)?)) + IPV6_HEADER_LEN as u32 <= mtu {
+            return None;
+        }
         let segment = quoted.get(IPV6_HEADER_LEN..)?;
         Self::of(address(8)?, address(24)?, segment, u16::try_from(mtu).unwrap_or(u16::MAX))
     }
@@ -86,7 +94,7 @@ mod tests {
         let mut packet = vec![0; 24 + 8 + 20 + 8];
         packet[0] = 0x46;
         packet[24..32].copy_from_slice(&[3, 4, 0, 0, 0, 0, 0x05, 0x14]);
-        packet[32] = 0x45;
+        (packet[32], packet[34], packet[35]) = (0x45, 0x05, 0xdc);
         // "Don't fragment".
         packet[38] = 0x40;
         packet[41] = 6;
@@ -106,7 +114,7 @@ mod tests {
     fn in_ipv6() -> Vec<u8> {
         let mut message = vec![0; 8 + 40 + 8];
         message[..8].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0x05, 0x14]);
-        message[14] = 6;
+        (message[12], message[13], message[14]) = (0x05, 0xb4, 6);
         message[31] = 1;
         message[47] = 2;
         message[48..].copy_from_slice(&[0, 7, 0x9c, 0x40, 1, 2, 3, 4]);
@@ -124,9 +132,25 @@ mod tests {
         assert_eq!(TooBig::parse_ipv4(&in_ipv4()), Some(found));
         let (local, remote) = ("[::1]:7".parse().unwrap(), "[::2]:40000".parse().unwrap());
         assert_eq!(TooBig::parse_ipv6(&in_ipv6()), Some(TooBig { local, remote, ..found }));
+    }
+
+    #[test]
+    fn what_was_not_longer_than_the_path_carries_was_not_too_long() {
+        for (mtu, is_right) in [(0, true), (1499, true), (1500, false), (9000, false)] {
+            let told = u16::to_be_bytes(mtu);
+            let (mut packet, mut message) = (in_ipv4(), in_ipv6());
+            packet[30..32].copy_from_slice(&told);
+            message[6..8].copy_from_slice(&told);
+            let found = [TooBig::parse_ipv4(&sealed(packet)), TooBig::parse_ipv6(&message)];
+            assert_eq!(
+                found.map(|found| found.map(|found| found.mtu)),
+                [is_right.then_some(mtu); 2],
+                "{mtu}"
+            );
+        }
         let mut jumbo = in_ipv6();
         jumbo[4] = 1;
-        assert_eq!(TooBig::parse_ipv6(&jumbo).map(|found| found.mtu), Some(u16::MAX));
+        assert_eq!(TooBig::parse_ipv6(&jumbo), None);
     }
 
     #[test]
