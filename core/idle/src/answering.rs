@@ -20,6 +20,10 @@ const MORE: f64 = 1.15;
 const TRIED_FOR: Duration = Duration::from_millis(1);
 /// and this number of requests: the rate of fewer varies by chance.
 const ENOUGH: u32 = 200;
+/// The programs leave requests to the worker from this rate per second on (TRIED_RATE_LEAST in stack/bpf/bpf/reflex.h).
+const LOAD_LEAST: f64 = 25_000.0;
+/// If it lapses this often in a row with less than that, the worker gives back.
+const SMALL_MAX: u32 = 2;
 /// It also continues while the rate is this many times the rate before the trial,
 const STILL_MORE: f64 = 1.08;
 /// but for at most this time: by then there may be more clients, which the programs would serve as well.
@@ -86,6 +90,10 @@ pub struct Answering {
     finds_several: bool,
     /// When it began, after the programs had last measured their rate.
     begun: Instant,
+    /// What it has found since it began, or since the last lapse.
+    since_lapse: Window,
+    /// Lapses in a row before which it had found less than a load.
+    small: u32,
     /// The turn before this one ended with a sleep, so the requests that wait now came during the wake-up.
     slept: bool,
     /// When a turn last found requests.
@@ -131,10 +139,18 @@ impl Answering {
         let paused = self.answers && now >= self.looked + PAUSE;
         self.looked = now;
         if until != self.until {
-            // After a lapse the programs let it try again with what they measured before.
-            let begun =
-                if self.answered && before == self.before_by_programs { self.begun } else { Instant::ZERO };
+            // After a lapse the programs let it try again with what they measured before, and look at no rate.
+            let is_renewed = self.answered && before == self.before_by_programs;
+            // A pause may come right after it began. A load that comes in small bursts is one each time.
+            let is_small = is_renewed && self.since_lapse.rate(now) < LOAD_LEAST;
+            self.small = if is_small { self.small + 1 } else { 0 };
+            if self.small >= SMALL_MAX {
+                self.until = until;
+                return Some(self.give_back(now));
+            }
+            let begun = if is_renewed { self.begun } else { Instant::ZERO };
             *self = Self {
+                since_lapse: Window { began: now, ..Window::default() },
                 until,
                 answers: false,
                 before: if before == 0 { f64::INFINITY } else { before as f64 + self.beside_until(now) },
@@ -145,6 +161,7 @@ impl Answering {
                 ..*self
             };
         }
+        self.since_lapse.requests = self.since_lapse.requests.saturating_add(requests);
         if paused {
             // What has waited says nothing, and the time would make the rate less than it is.
             self.window = Window { began: now, ..Window::default() };
@@ -203,6 +220,10 @@ impl Answering {
         if !self.found_several {
             if now.since(self.window.began) < TRIED_FOR || self.window.requests < ENOUGH {
                 return None;
+            }
+            // With so many pauses no window is ever complete, and what the programs measured is too old.
+            if self.answered && now >= self.begun + MORE_FOR {
+                return Some(self.end_trial(now));
             }
             if self.window.rate(now) < MORE * self.before {
                 return Some(self.end_trial(now));
@@ -498,6 +519,44 @@ mod tests {
             }
         }
         panic!("it is never given back");
+    }
+
+    /// 50 % of the time none come, so no window is ever complete.
+    #[test]
+    fn a_load_with_many_pauses_is_not_kept_for_ever() {
+        let (mut answering, mut word, mut us) = (Answering::default(), TRIAL, 0);
+        while us < 10_000_000 {
+            us += 5;
+            if us % 4_000 < 2_000 {
+                us += 2_000;
+            }
+            if at(us) >= word {
+                word = at(us + 12_000);
+            }
+            match answering.found(at(us), 1, Tried { until: word, before: BEFORE }) {
+                None => {}
+                Some(Word::Worker { until }) => word = until,
+                Some(other) => {
+                    assert_eq!(other, Word::GivenBack);
+                    assert!(us < 2_030_000, "after {us} us");
+                    return;
+                }
+            }
+        }
+        panic!("it is never given back");
+    }
+
+    /// As 200 requests at once each 100 ms, after a load that was worth it.
+    #[test]
+    fn bursts_are_given_back() {
+        let mut answering = Answering::default();
+        let (us, word) = said(&mut answering, 0, 3, TRIAL).expect("it decides");
+        assert!(matches!(word, Word::Worker { .. }));
+        let late = us + 90_000;
+        let again = said(&mut answering, late, 8, at(late + 12_000));
+        assert!(matches!(again, Some((_, Word::Worker { .. }))), "a pause may come right after it began");
+        let later = late + 100_000;
+        assert_eq!(found(&mut answering, later, 8, at(later + 12_000)), Some(Word::GivenBack));
     }
 
     #[test]

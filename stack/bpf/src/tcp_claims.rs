@@ -73,9 +73,11 @@ impl TcpClaims {
     /// lost.
     pub fn next_syns(&mut self, take: &mut dyn FnMut(Opening<'_>)) {
         let (mut changed, mut leaks) = (None, 0);
-        while leaks < LEAKS_MAX
-            && let Some(mut record) = self.next_record()
-        {
+        while leaks < LEAKS_MAX {
+            let Some(mut record) = self.next_record() else {
+                self.taken_back = changed.unwrap_or(self.taken_back);
+                return;
+            };
             if record[syn::LEAKED_AT..syn::LEAKED_AT + 4] != [0; 4] {
                 leaks += 1;
                 if let Some(frame) = leaked(&mut record) {
@@ -99,7 +101,7 @@ impl TcpClaims {
                 let _ = self.release(local, remote);
             }
         }
-        self.taken_back = changed.unwrap_or(self.taken_back);
+        // More waits, perhaps some of what the programs have taken back.
     }
 
     /// The next record, of which the ring is then free.

@@ -204,13 +204,15 @@ impl<S: Service> ServeEngine<S> {
             .map_err(udp::reason)
             .and_then(|found| served.find(Protocol::Tcp, found.source, found.destination))
             .and_then(|_| admit_source(found.source.ip(), addresses));
-        let FastTcp { server, beside, waiting, .. } = &mut *fast;
+        let FastTcp { server, beside, waiting, has_left, .. } = &mut *fast;
         let is_taken = match admitted {
             Err(reason) => {
                 io.drops().add(reason, 1);
                 false
             }
             Ok(()) if !server.listener_ref().is_listening() => false,
+            // Its answer to ours would reach nobody. The peer sends it again, and the kernel answers.
+            Ok(()) if *has_left => false,
             Ok(()) => {
                 let (local, peer) = (tuple.local().ip(), tuple.remote().ip());
                 let mut hops = Hops { now, egress, former: &beside.former, port, io, ask };
