@@ -141,7 +141,7 @@ impl Answering {
         if until != self.until {
             // After a lapse the programs let it try again with what they measured before, and look at no rate.
             let is_renewed = self.answered && before == self.before_by_programs;
-            // A pause may come right after it began. A load that comes in small bursts is one each time.
+            // One such lapse may be a pause right after the worker began. Two in a row are a load of small bursts.
             let is_small = is_renewed && self.since_lapse.rate(now) < LOAD_LEAST;
             self.small = if is_small { self.small + 1 } else { 0 };
             if self.small >= SMALL_MAX {
@@ -221,7 +221,7 @@ impl Answering {
             if now.since(self.window.began) < TRIED_FOR || self.window.requests < ENOUGH {
                 return None;
             }
-            // With so many pauses no window is ever complete, and what the programs measured is too old.
+            // A load with many pauses completes no window, and the programs' rate is too old by now.
             if self.answered && now >= self.begun + MORE_FOR {
                 return Some(self.end_trial(now));
             }
@@ -533,7 +533,7 @@ mod tests {
             if at(us) >= word {
                 word = at(us + 12_000);
             }
-            match answering.found(at(us), 1, Tried { until: word, before: BEFORE }) {
+            match answering.found(at(us), 1, Tried { until: word, before: 30_000 }) {
                 None => {}
                 Some(Word::Worker { until }) => word = until,
                 Some(other) => {

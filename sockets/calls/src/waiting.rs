@@ -165,12 +165,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Of a socket that is still open.
+    /// Whether the ring of this place has a datagram, and its socket is still open.
     pub(crate) const fn is_ready(&self, place: usize) -> bool {
         self.ready & !self.closed & 1 << place != 0
     }
 
-    /// Whether one of those is.
+    /// Whether that is so for any place.
     pub(crate) const fn is_any_ready(&self) -> bool {
         self.ready & !self.closed != 0
     }

@@ -229,7 +229,10 @@ const KNOWN: &[Known] = &[
     Known {
         name: "manual: what is handed over arrives as if it came now, also at a set that is told of edges",
         matches: |found| {
+            let is_told_once_more =
+                ["waits", "ret=0 "].iter().any(|nothing| found.difference.plain.starts_with(nothing));
             found.is_wait()
+                && is_told_once_more
                 && found.has("EPOLLET")
                 && (hands_over(found.steps)
                     || ["SO_BINDTODEVICE", " connect ", "SO_RCVBUF ", " filter "]
@@ -241,7 +244,9 @@ const KNOWN: &[Known] = &[
     Known {
         name: "twin: a call without room has received a datagram that was handed over, or another one",
         matches: |found| {
-            (hands_over(found.steps) || comes_by_two(found.steps)) && receives_unseen(found.steps)
+            !found.is_wait()
+                && (hands_over(found.steps) || comes_by_two(found.steps))
+                && receives_unseen(found.steps)
         },
         then: Then::End,
     },
