@@ -7,11 +7,16 @@
 //!
 //! With `TWINPATH_TEST_RETRIES=N`, up to N tests that failed are run a second time, alone. Those that pass then are
 //! listed as `FLAKY` at the end, since each of them is a defect, of the test or of what it tests.
+//!
+//! A program that runs tests and says nothing for [`SILENCE`] is stuck. What its threads and its children wait for is
+//! printed, it is killed, and the tests that it had begun have failed. As the others of the program did not run, all of
+//! it runs a second time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -34,6 +39,12 @@ const RERUN: &str = "error: test failed, to rerun pass `";
 
 /// How many tests are listed as those that a run has waited for longest.
 const SLOWEST: usize = 12;
+
+/// Longest time without a line of a program that runs tests. The longest test of a run takes a quarter of it.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// The variable that is set where tests repeat what they do for hours.
+const IN_FULL: &str = "TWINPATH_TESTS_IN_FULL";
 
 /// Device tests share few cores with the kernel work that they cause.
 const TEST_THREADS: &str = "2";
@@ -58,11 +69,35 @@ struct Failure {
     name: String,
     /// What cargo has to be told beside its packages to run the program of that test again, once cargo has said so.
     program: Option<Vec<String>>,
+    /// It is not one test: the program ended before it had run all of its tests.
+    of_all: bool,
 }
 
 impl Failure {
     fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), program: None }
+        Self { name: name.into(), program: None, of_all: false }
+    }
+}
+
+/// Which tests of the program that runs now have begun without an end.
+#[derive(Debug, Default)]
+struct Running {
+    is_running: bool,
+    /// Those that libtest has said to be slow, which it does after a minute.
+    slow: Vec<String>,
+}
+
+impl Running {
+    fn take_line(&mut self, line: &str) {
+        if line.starts_with("running ") || line.starts_with("test result: ") {
+            *self = Self { is_running: line.starts_with("running "), slow: Vec::new() };
+        } else if let Some(test) = line.strip_prefix("test ") {
+            if let Some(name) = test.strip_suffix(" has been running for over 60 seconds") {
+                self.slow.push(name.to_owned());
+            } else if let Some((name, _)) = test.split_once(" ... ") {
+                self.slow.retain(|slow| slow != name);
+            }
+        }
     }
 }
 
@@ -194,13 +229,17 @@ fn retry(
         return Ok(());
     }
     for index in (0..tally.failures.len()).rev() {
-        let Failure { name, program: Some(program) } = &tally.failures[index] else { continue };
-        let mut again = command(program);
-        again.args(["--", "--exact", name]);
+        let Failure { name, program: Some(program), of_all } = &tally.failures[index] else { continue };
+        let (of_all, mut again) = (*of_all, command(program));
+        if !of_all {
+            again.args(["--", "--exact", name]);
+        }
         let second = run_step(&format!("{name} once more, alone"), &mut again, out)?;
         // Another package's test may have the same name, in a program that has the same one.
         if second.failed == 0 && second.passed > 0 {
             tally.passed_alone(index);
+            // The first time it had no result, and its tests were not counted.
+            tally.passed += if of_all { second.passed - 1 } else { 0 };
         }
     }
     Ok(())
@@ -216,8 +255,58 @@ fn cargo_test(root: &Path, skip_log: &Path, cargo_args: &[String]) -> Command {
     command
 }
 
+/// The children of a process, theirs, and so on.
+fn descendants(process: u32) -> Vec<u32> {
+    let mut found = vec![process];
+    let mut at = 0;
+    while let Some(process) = found.get(at) {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let children: Vec<u32> = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+            .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        found.extend(children);
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// Says what each thread below cargo waits for, and kills all of them: the program of tests, and what it has started.
+fn end_stuck(cargo: &Child, out: &mut impl Write) -> Result<()> {
+    let stuck = descendants(cargo.id());
+    for process in &stuck {
+        let command = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        writeln!(out, "process {process}: {}", command.replace('\0', " "))
+            .context("writing to the terminal")?;
+        for thread in std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+            let of = |file: &str| {
+                let text = std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+                // The kernel's stack takes a line each.
+                text.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+            };
+            writeln!(out, "    {}: syscall {}; {}", of("comm"), of("syscall"), of("stack"))
+                .context("writing to the terminal")?;
+        }
+    }
+    // With gdb, the stacks in the programs too; without it, what the kernel says has to do.
+    for process in &stuck {
+        let batch = ["-batch", "-ex", "thread apply all bt 30", "-p", &process.to_string()];
+        let Ok(stacks) = Command::new("gdb").args(batch).stderr(Stdio::null()).output() else { break };
+        out.write_all(&stacks.stdout).context("writing to the terminal")?;
+    }
+    let ids = stuck.iter().map(ToString::to_string);
+    Command::new("kill").arg("-KILL").args(ids).status().context("starting kill")?;
+    Ok(())
+}
+
 /// Runs one command, passing its output through to `out`.
 fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<Tally> {
+    let in_full = std::env::var_os(IN_FULL).is_some_and(|value| value == "1");
+    run_watched(what, command, out, if in_full { Duration::MAX } else { SILENCE })
+}
+
+/// The same, where a program that runs tests is stuck after `silence` without a line.
+fn run_watched(what: &str, command: &mut Command, out: &mut impl Write, silence: Duration) -> Result<Tally> {
     writeln!(out, "== {what}").context("writing to the terminal")?;
     // One pipe for both, as cargo's own lines say of which program the lines before them are.
     let (output, ours) = std::io::pipe().context("making a pipe")?;
@@ -228,11 +317,32 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut tally = Tally::default();
     let mut before = Instant::now();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.with_context(|| format!("reading the output of {what}"))?;
+    let (line_read, lines) = channel();
+    // It ends with the output.
+    let reader = std::thread::spawn(move || {
+        BufReader::new(output).split(b'\n').try_for_each(|line| line_read.send(line)).unwrap_or(());
+    });
+    let mut running = Running::default();
+    loop {
+        let line = match lines.recv_timeout(silence) {
+            Ok(line) => line.with_context(|| format!("reading the output of {what}"))?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if running.is_running => {
+                tally.failed += 1;
+                let name = format!("stuck for {} s: {}", silence.as_secs(), running.slow.join(", "));
+                writeln!(out, "== {name}").context("writing to the terminal")?;
+                tally.failures.push(Failure { of_all: true, ..Failure::new(name) });
+                running = Running::default();
+                end_stuck(&child, out)?;
+                continue;
+            }
+            // Cargo builds.
+            Err(RecvTimeoutError::Timeout) => continue,
+        };
         let line = String::from_utf8_lossy(&line);
         writeln!(out, "{line}").context("writing to the terminal")?;
         tally.take_line(&line);
+        running.take_line(&line);
         let test = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
         if let Some((name, _)) = test {
             tally.waits.push((before.elapsed(), name.to_owned()));
@@ -242,6 +352,7 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
             before = Instant::now();
         }
     }
+    reader.join().map_err(|_| anyhow::anyhow!("the thread that reads the output has panicked"))?;
     let status = child.wait().with_context(|| format!("waiting for {what}"))?;
     if !status.success() && tally.failed == 0 {
         // The test program did not compile, or was killed before it could report.
@@ -354,6 +465,31 @@ mod tests {
         assert_eq!(skips.len(), 2);
         assert_eq!(skips["c"], "no veth: EPERM");
         assert_eq!(skips_in(log, WITHOUT)["d"], "f");
+    }
+
+    #[test]
+    fn a_program_that_is_stuck_is_killed_and_names_the_test() {
+        let mut command = Command::new("sh");
+        let silent = "echo 'running 2 tests'; echo 'test a::b ... ok'; \
+             echo 'test c has been running for over 60 seconds'; sh -c 'cat; :' < /dev/zero > /dev/null; \
+             echo 'error: test failed, to rerun pass `-p x --test y`'; exit 101";
+        command.args(["-c", silent]);
+        let mut out = Vec::new();
+        let mut tally =
+            run_watched("a stuck one", &mut command, &mut out, Duration::from_millis(300)).expect("sh runs");
+        let out = String::from_utf8_lossy(&out);
+        assert!(out.contains("cat; :") && out.contains("cat: syscall"), "{out}");
+        assert_eq!((tally.passed, tally.failed), (0, 1));
+        assert!(tally.failures[0].name.ends_with(": c"), "{:?}", tally.failures);
+        // All of it runs again, and counts.
+        let again = |program: &[String]| {
+            assert_eq!(program, ["--test", "y"]);
+            let mut command = Command::new("sh");
+            command.args(["-c", "[ $# = 0 ] && echo 'test result: ok. 2 passed; 0 failed; 0 ignored'", "sh"]);
+            command
+        };
+        retry(&mut tally, 1, again, &mut std::io::sink()).expect("sh runs");
+        assert_eq!((tally.passed, tally.failed, tally.flaky.len()), (2, 0, 1));
     }
 
     #[test]

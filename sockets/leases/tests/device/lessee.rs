@@ -1,5 +1,6 @@
 //! Leases of descriptors: closed, forked and given again at any moment.
 
+use std::io::{Write as _, stderr};
 use std::net::UdpSocket as KernelSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -88,8 +89,9 @@ fn a_socket_that_is_closed_while_a_thread_receives_gives_its_lease_back() {
 
 /// Calls `work` this many times, each time while another thread gives a lease on the same interface.
 fn beside(link: &Link, rounds: usize, mut work: impl FnMut(&dyn Fn())) {
-    let ((begin, begun), (end, ended)) = (channel(), channel());
     scope(|scope| {
+        // They end with the closure, also when `work` panics: the thread would wait for ever otherwise.
+        let ((begin, begun), (end, ended)) = (channel(), channel());
         scope.spawn(move || {
             while begun.recv().is_ok() {
                 drop(link.socket("10.9.0.1:0"));
@@ -100,8 +102,6 @@ fn beside(link: &Link, rounds: usize, mut work: impl FnMut(&dyn Fn())) {
             work(&|| begin.send(()).unwrap());
             ended.recv_timeout(PATIENCE).unwrap();
         }
-        // The thread ends.
-        drop(begin);
     });
 }
 
@@ -129,7 +129,8 @@ fn a_child_gets_leases_although_its_parent_was_giving_one_when_it_forked() {
             fork(|| match lend(&Lessee::new(), &socket, false) {
                 Ok(()) => 0,
                 Err(why) => {
-                    eprintln!("{why}");
+                    // What the macros write is kept for the parent's report, which a child has no part in.
+                    let _ = writeln!(stderr(), "{why}");
                     1
                 }
             })
