@@ -14,22 +14,24 @@ use rustix::io::DupFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::EventFd;
+use crate::fork::OfProcess;
 
 /// Reserved numbers, each occupied by an unused descriptor.
+#[derive(Debug)]
 struct Numbers(Mutex<Vec<OwnedFd>>);
 
 /// The reserved numbers of this process.
-static SET_ASIDE: Numbers = Numbers(Mutex::new(Vec::new()));
+static SET_ASIDE: OfProcess<Numbers> = OfProcess::new(Numbers::new(), Numbers::new);
 
 /// Reserves the lowest free numbers, until `count` are reserved; fewer if the limit of descriptors is reached.
 pub fn set_aside(count: usize) {
-    SET_ASIDE.fill(count);
+    SET_ASIDE.own().fill(count);
 }
 
 /// Moves a socket that is slow to close to a reserved number, if there is one left.
 #[must_use]
 pub fn close_late(socket: OwnedFd) -> OwnedFd {
-    SET_ASIDE.give(socket)
+    SET_ASIDE.own().give(socket)
 }
 
 /// Raises the soft limit of descriptors to the hard limit, and returns it; `None` if there is no limit. If raising
@@ -57,6 +59,10 @@ pub fn close_first(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
 }
 
 impl Numbers {
+    const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
     fn fill(&self, count: usize) {
         let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while numbers.len() < count {
@@ -91,7 +97,7 @@ mod tests {
             let fd = OwnedFd::from(EventFd::new().expect("a descriptor"));
             fcntl_dupfd_cloexec(fd, 500).expect("a descriptor")
         };
-        let numbers = Numbers(Mutex::new(Vec::new()));
+        let numbers = Numbers::new();
         numbers.fill(1);
         let link = far_above();
         let slow = numbers.give(far_above());

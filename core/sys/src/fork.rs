@@ -7,49 +7,115 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, waitpid};
 
-/// A page that is zeros in each child (MADV_WIPEONFORK, Linux 4.14).
-struct Page(NonNull<AtomicU64>);
+const PAGE_LEN: usize = 4096;
 
-static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+/// The first word of a page that is zeros in each child (MADV_WIPEONFORK, Linux 4.14); null before the first use. It is
+/// found without a lock: a process may be forked while another of its threads makes it, and in the child nobody would
+/// ever release the lock.
+static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// In place of the page on a kernel that has no such pages.
+static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 /// A child has a copy of this counter, so its number is larger than that of any ancestor.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-// SAFETY: the page is never unmapped, and holds nothing but an atomic.
-unsafe impl Send for Page {}
-// SAFETY: as above.
-unsafe impl Sync for Page {}
+/// The word of the page; `None` before Linux 4.14.
+#[inline]
+fn page() -> Option<&'static AtomicU64> {
+    let known = PAGE.load(Ordering::Acquire);
+    let word = if known.is_null() { make_page() } else { known };
+    // SAFETY: it is not null; the page, as `NO_PAGE`, is there as long as the process and its children live, and aligned to any
+    // atomic.
+    (!ptr::eq(word, &raw const NO_PAGE)).then(|| unsafe { &*word })
+}
 
-impl Page {
-    fn new() -> Option<Self> {
-        const LEN: usize = 4096;
-        // SAFETY: a null hint lets the kernel choose an address that no other mapping has.
-        let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        };
-        let base = NonNull::new(base.ok()?.cast::<c_void>())?;
-        // SAFETY: the range is the mapping just made; its contents are zeros already.
-        unsafe { madvise(base.as_ptr(), LEN, Advice::LinuxWipeOnFork) }.ok()?;
-        Some(Self(base.cast()))
+#[cold]
+fn make_page() -> *mut AtomicU64 {
+    let made = map_page().map_or_else(|| (&raw const NO_PAGE).cast_mut(), |page| page.as_ptr().cast());
+    match PAGE.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(others) => {
+            if !ptr::eq(made, &raw const NO_PAGE) {
+                // SAFETY: this call mapped it, and nobody else has seen it. If it fails, a page of memory stays mapped.
+                let _ = unsafe { munmap(made.cast(), PAGE_LEN) };
+            }
+            others
+        }
+    }
+}
+
+/// A page of zeros, which it is in each child as well.
+fn map_page() -> Option<NonNull<c_void>> {
+    // SAFETY: a null hint lets the kernel choose an address that no other mapping has.
+    let base = unsafe {
+        mmap_anonymous(ptr::null_mut(), PAGE_LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    let base = NonNull::new(base.ok()?)?;
+    // SAFETY: the range is the mapping just made; its contents are zeros already.
+    unsafe { madvise(base.as_ptr(), PAGE_LEN, Advice::LinuxWipeOnFork) }.ok()?;
+    Some(base)
+}
+
+/// Gives this process a number, if it has none. Returns its number.
+fn give(word: &AtomicU64) -> u64 {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    word.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|other| other, |_| number)
+}
+
+/// A static value of which each process has its own: a child made by `fork` gets a new one, as a thread that the child does not have
+/// may have been changing the parent's, or hold its lock for ever.
+#[derive(Debug)]
+pub struct OfProcess<T: 'static> {
+    /// 0: of none yet.
+    process: AtomicU64,
+    value: T,
+    make: fn() -> T,
+    /// Of a child of this process, or of a child of that; null if there is none.
+    next: AtomicPtr<Self>,
+}
+
+impl<T> OfProcess<T> {
+    /// `value` is of the first process that asks, and must be what `make` makes.
+    #[must_use]
+    pub const fn new(value: T, make: fn() -> T) -> Self {
+        Self { process: AtomicU64::new(0), value, make, next: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Gives this process a number, if it has none. Returns its number.
-    fn give(&self) -> u64 {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.word()
-            .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed)
-            .map_or_else(|other| other, |_| number)
+    /// Of this process. It waits for no other thread. Each ancestor that had one has left it in memory.
+    pub fn own(&'static self) -> &'static T {
+        let own = process_number();
+        let mut at = self;
+        while at
+            .process
+            .compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err_and(|process| process != own)
+        {
+            at = at.next();
+        }
+        &at.value
     }
 
-    const fn word(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as the process lives, zeroed, and aligned to any atomic.
-        unsafe { self.0.as_ref() }
+    fn next(&'static self) -> &'static Self {
+        let mut next = self.next.load(Ordering::Acquire);
+        if next.is_null() {
+            let made = Box::into_raw(Box::new(Self::new((self.make)(), self.make)));
+            match self.next.compare_exchange(next, made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => next = made,
+                Err(others) => {
+                    // SAFETY: it comes from the box above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                    next = others;
+                }
+            }
+        }
+        // SAFETY: it comes from a box that is never freed once it is here.
+        unsafe { &*next }
     }
 }
 
@@ -97,16 +163,16 @@ impl Drop for InheritedFd {
 }
 
 /// A number that this process has and none of its ancestors by `fork`: a value made under another number was
-/// inherited. It allocates nothing, and takes a lock only in the first call.
+/// inherited. It allocates nothing, and takes no lock.
 #[inline]
 #[must_use]
 pub fn process_number() -> u64 {
-    let Some(page) = PAGE.get_or_init(Page::new) else {
+    let Some(word) = page() else {
         // Before Linux 4.14. A process can have the number of an ancestor only if the ancestor is gone.
         return u64::from(getpid().as_raw_nonzero().get().unsigned_abs());
     };
-    match page.word().load(Ordering::Relaxed) {
-        0 => page.give(),
+    match word.load(Ordering::Relaxed) {
+        0 => give(word),
         number => number,
     }
 }
@@ -114,7 +180,7 @@ pub fn process_number() -> u64 {
 /// As [`process_number`], in a process that has just been forked: the page is written to without being read first, which saves a page
 /// fault.
 pub fn begin_child() -> u64 {
-    PAGE.get().and_then(Option::as_ref).map_or_else(process_number, Page::give)
+    page().map_or_else(process_number, give)
 }
 
 /// A child made by [`fork`].
@@ -163,7 +229,37 @@ pub fn fork(work: impl FnOnce() -> i32) -> io::Result<Forked> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::thread::scope;
+
     use super::*;
+
+    /// While another thread has the lock of the value: no child waits for a thread that it does not have.
+    #[test]
+    fn a_child_that_is_forked_while_another_thread_has_a_value_has_its_own() {
+        static OF: OfProcess<Mutex<u32>> = OfProcess::new(Mutex::new(0), || Mutex::new(0));
+        let is_over = AtomicBool::new(false);
+        scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut value = OF.own().lock().expect("no test panics with it");
+                    *value += 1;
+                }
+            });
+            for _ in 0..200 {
+                let child = fork(|| {
+                    // SAFETY: it takes a number. A child that is stuck is killed, and the test fails.
+                    unsafe { libc::alarm(20) };
+                    let grandchild = fork(|| i32::from(*OF.own().lock().expect("its own") != 0));
+                    let is_own = *OF.own().lock().expect("its own") == 0;
+                    i32::from(!is_own || grandchild.and_then(Forked::wait).ok().flatten() != Some(0))
+                });
+                assert_eq!(child.expect("a child").wait().expect("it ends"), Some(0));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(*OF.own().lock().expect("nobody has it") > 0);
+    }
 
     #[test]
     fn children_have_other_numbers_and_keep_theirs() {

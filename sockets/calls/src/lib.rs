@@ -32,4 +32,5 @@ pub use identity::kind_of;
 pub use kernel::{Kernel, errno, set_errno};
 pub use twinpath_leases::WhyKernel;
 pub use twinpath_leases::sockets::{Access, LentBy, early};
+pub use twinpath_sys::fork::OfProcess;
 pub use twinpath_sys::socket_kind::SocketKind;

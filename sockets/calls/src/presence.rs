@@ -7,7 +7,6 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::from_ref;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void, pthread_key_t, pthread_mutex_t};
@@ -165,14 +164,26 @@ pub(crate) fn begin_child(by_fork: bool) {
     }
 }
 
-/// The key by which a thread has its place.
+/// The key by which a thread has its place. It is made without a lock, which a child that is forked meanwhile would wait for.
 fn key() -> Option<pthread_key_t> {
-    static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
-    *KEY.get_or_init(|| {
-        let mut key = 0;
-        // SAFETY: it is a function of this library, and there is room for the key.
-        (unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0).then_some(key)
-    })
+    /// 0: there is none yet. Otherwise one more than the key, which is below PTHREAD_KEYS_MAX.
+    static KEY: AtomicU32 = AtomicU32::new(0);
+    if let Some(key) = KEY.load(Ordering::Relaxed).checked_sub(1) {
+        return Some(key);
+    }
+    let mut key = 0;
+    // SAFETY: it is a function of this library, and there is room for the key.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
+        return None;
+    }
+    match KEY.compare_exchange(0, key + 1, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => Some(key),
+        Err(others) => {
+            // SAFETY: this call made it, and no thread has used it.
+            unsafe { libc::pthread_key_delete(key) };
+            Some(others - 1)
+        }
+    }
 }
 
 /// The thread that has the lock may end before its process does. Then nothing is known of the process any more.

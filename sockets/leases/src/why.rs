@@ -91,6 +91,9 @@ pub enum WhyKernel {
     /// Another thread asks, which lasts for a short time only: it may be tried again.
     #[error("another thread is giving a lease at this moment")]
     Busy,
+    /// What the libraries learn of the kernel once is not learned in this child, and never will be.
+    #[error("this process was forked while another thread of its parent was giving the first lease")]
+    ForkedAtFirst,
     /// The request was given up meanwhile.
     #[error("it was not asked for")]
     NotRequested,

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use libc::c_int;
 use twinpath_calls::table::{self, TakenUp};
-use twinpath_calls::{Access, WhyKernel, epoll};
+use twinpath_calls::{Access, OfProcess, WhyKernel, epoll};
 use twinpath_leases::rules::{Bound, Rule};
 
 use crate::started::{Started, runs, started};
@@ -42,7 +42,7 @@ fn keep_with_kernel(descriptor: c_int, why: &WhyKernel) {
 /// The socket was bound to a port that the program has named.
 pub(crate) fn bound(descriptor: c_int) {
     /// One thread at a time, as each takes up whatever has been answered.
-    static ONE: Mutex<()> = Mutex::new(());
+    static ONE: OfProcess<Mutex<()>> = OfProcess::new(Mutex::new(()), || Mutex::new(()));
     // Most programs have no such rule, and may bind a socket for each query.
     if !started().is_some_and(Started::has_rule_at_bind) {
         return;
@@ -52,7 +52,7 @@ pub(crate) fn bound(descriptor: c_int) {
     if !rule.at_bind || handler::is_running() {
         return;
     }
-    let one = ONE.lock();
+    let one = ONE.own().lock();
     table::set_earning(descriptor);
     while !ask(descriptor) {
         if !table::is_undecided(descriptor) {

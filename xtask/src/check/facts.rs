@@ -47,6 +47,8 @@ pub(super) struct Facts {
     /// Paths as written or imported, `a::b::c`; a method call is `.name`, a macro call `name!`.
     pub(super) names: Vec<(String, Place)>,
     pub(super) imports: Vec<Import>,
+    /// Static values: the name, and the type's own name without its parameters.
+    pub(super) statics: Vec<(String, String, Place)>,
     /// Attributes without `#[]` and without spaces.
     pub(super) attributes: Vec<(String, Place)>,
     /// Modules in separate files that are compiled only for tests.
@@ -260,6 +262,16 @@ impl<'ast> Visit<'ast> for Walk {
         self.inline += inside;
         visit::visit_item_mod(self, item);
         self.inline -= inside;
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        if let syn::Type::Path(of) = &*item.ty
+            && let Some(last) = of.path.segments.last()
+        {
+            let at = self.at(line_of(&item.ident));
+            self.facts.statics.push((item.ident.to_string(), last.ident.to_string(), at));
+        }
+        visit::visit_item_static(self, item);
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {

@@ -73,6 +73,7 @@ const RULES: &[Rule] = &[
     source::nothing_panics_by_unwrap,
     source::nothing_sleeps_on_a_tick,
     source::nothing_depends_on_the_wall_clock,
+    source::children_wait_for_no_lock_of_a_parent,
     source::nothing_is_unfinished_or_silenced,
     source::functions_are_short,
     source::crates_say_what_they_are,

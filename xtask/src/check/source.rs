@@ -70,6 +70,30 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("dbg!", "use tracing, or a counter"),
 ];
 
+/// Code that runs in children of programs, which may be forked while any thread does anything.
+const RUNS_IN_CHILDREN: &[&str] = &[
+    "core/sys/src/",
+    "sockets/leases/src/",
+    "sockets/calls/src/",
+    "sockets/preload/src/",
+    "sockets/capi/src/",
+];
+
+/// Types of which a static value makes a thread wait for another one, which a forked child does not have.
+const WAITS: &[&str] = &["Mutex", "RwLock", "Condvar", "Once", "OnceLock", "LazyLock"];
+
+/// Those that no child waits for, each with its reason: `(file, static, reason)`. An entry without its static must be removed.
+const NEVER_WAITED_FOR: &[(&str, &str, &str)] = &[
+    (
+        "sockets/calls/src/earning.rs",
+        "REQUESTS",
+        "it is only tried, and a child that finds it taken asks for no lease",
+    ),
+    ("sockets/calls/src/table.rs", "TELL", "it is set when the library is loaded"),
+    ("sockets/calls/src/table.rs", "ONCE", "it is called when the library is loaded"),
+    ("sockets/preload/src/started.rs", "STARTED", "it is set when the library is loaded"),
+];
+
 /// Words in comments that mark unfinished code, written so that this file does not contain them.
 const UNFINISHED_WORDS: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("(being ", "written)")];
@@ -187,6 +211,32 @@ pub(super) fn nothing_sleeps_on_a_tick(tree: &Tree) -> Vec<Finding> {
 const PART_OF_A_CRATE: &str = "cfg_attr(not(feature=";
 
 /// No code is unfinished, and no warning about dead code is silenced.
+pub(super) fn children_wait_for_no_lock_of_a_parent(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in tree.sources.iter().filter(|source| !source.test) {
+        let Ok(facts) = &source.facts else { continue };
+        let is_free =
+            |name: &str| NEVER_WAITED_FOR.iter().any(|(path, free, _)| *path == source.path && *free == name);
+        let runs_in_children = RUNS_IN_CHILDREN.iter().any(|place| source.path.starts_with(place));
+        for (name, of, at) in &facts.statics {
+            if runs_in_children && !at.test && WAITS.contains(&of.as_str()) && !is_free(name) {
+                let message = format!(
+                    "static {name}: {of}: a child that is forked while another thread has it waits for ever; \
+                     use twinpath_sys::fork::OfProcess, or an atomic"
+                );
+                found.push(Finding { path: source.path.clone(), line: at.line, message });
+            }
+        }
+        for (path, name, _) in NEVER_WAITED_FOR.iter().filter(|(path, ..)| *path == source.path) {
+            if !facts.statics.iter().any(|(known, ..)| known == name) {
+                let message = format!("NEVER_WAITED_FOR names {name}, which {path} does not have");
+                found.push(Finding { path: source.path.clone(), line: 0, message });
+            }
+        }
+    }
+    found
+}
+
 pub(super) fn nothing_is_unfinished_or_silenced(tree: &Tree) -> Vec<Finding> {
     let mut findings = each_name(tree, |_, name, _| {
         UNFINISHED.iter().find(|(banned, _)| *banned == name).map(|(_, instead)| format!("{name}: {instead}"))

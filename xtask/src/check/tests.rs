@@ -291,6 +291,19 @@ fn the_wall_clock_is_for_reports_only() {
 }
 
 #[test]
+fn a_lock_that_a_forked_child_would_wait_for_is_found() {
+    let rule: Rule = source::children_wait_for_no_lock_of_a_parent;
+    let good = "static A: OfProcess<Mutex<u8>> = OfProcess::new(Mutex::new(0), make);\n\
+        #[cfg(test)]\nmod tests { static B: Mutex<u8> = Mutex::new(0); }";
+    let bad = "fn f() {\n    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());\n}";
+    one_error(rule, "sockets/leases/src/a.rs", bad, 2, "static ONE: Mutex", good);
+    one_error(rule, "core/sys/src/a.rs", "static A: OnceLock<u8> = OnceLock::new();", 1, "OnceLock", good);
+    assert_eq!(errors(rule, &[("service/x/src/a.rs", bad)]), Vec::<String>::new());
+    let gone = errors(rule, &[("sockets/calls/src/earning.rs", "static A: AtomicU8 = AtomicU8::new(0);")]);
+    assert!(gone[0].contains("REQUESTS"), "{gone:?}");
+}
+
+#[test]
 fn a_module_that_only_tests_declare_is_test_code() {
     let files = [
         ("pure/x/src/lib.rs", "#[cfg(all(test, not(loom)))]\nmod model;"),

@@ -3,12 +3,12 @@
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
-use twinpath_sys::fork::process_number;
+use twinpath_sys::fork::{OfProcess, process_number};
 
 use crate::WhyKernel;
 use crate::lending::{Access, AskedFor, Connection, Lender, Lent, Open};
@@ -24,37 +24,8 @@ struct Known {
     lender: Weak<Mutex<Lender>>,
 }
 
-/// The state of a process. A child made by `fork` has its own: a thread that the child does not have may hold the
-/// parent's lock for ever.
-struct OfProcess {
-    /// 0: of none yet.
-    process: AtomicU64,
-    known: Mutex<Vec<Known>>,
-    /// Of a child of this process, or of a child of that.
-    next: OnceLock<Box<Self>>,
-}
-
-static FIRST: OfProcess = OfProcess::new();
-
-impl OfProcess {
-    const fn new() -> Self {
-        Self { process: AtomicU64::new(0), known: Mutex::new(Vec::new()), next: OnceLock::new() }
-    }
-
-    /// Of this process. Each ancestor that had a lease has left one.
-    fn own() -> &'static Self {
-        let own = process_number();
-        let mut at = &FIRST;
-        while at
-            .process
-            .compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err_and(|process| process != own)
-        {
-            at = at.next.get_or_init(|| Box::new(Self::new()));
-        }
-        at
-    }
-}
+static KNOWN: OfProcess<Mutex<Vec<Known>>> =
+    OfProcess::new(Mutex::new(Vec::new()), || Mutex::new(Vec::new()));
 
 /// Gives the socket a lease on an interface of the calling thread's network namespace. If it may not wait for another thread it fails
 /// while that does the same.
@@ -66,17 +37,41 @@ pub(crate) fn lend(
 ) -> Result<(Shared, Lent, Option<Sending>), WhyKernel> {
     use std::os::fd::AsFd as _;
     let local = socket.local_addr()?;
-    let lender = lender(name, access, may_wait, Lender::open)?;
-    let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
-        .ok_or(WhyKernel::Busy)?
-        .lend(socket.as_fd(), local)?;
-    Ok((lender, lent, sending))
+    first_by_own_rights(&BEGUN, || {
+        let lender = lender(name, access, may_wait, Lender::open)?;
+        let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
+            .ok_or(WhyKernel::Busy)?
+            .lend(socket.as_fd(), local)?;
+        Ok((lender, lent, sending))
+    })
+}
+
+/// The process whose first lease by its own rights is given at this moment; 0: none has begun, [`DONE`]: it was given.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+const DONE: u64 = u64::MAX;
+
+/// The libraries that load programs into the kernel look at the kernel once for each process, and keep others waiting meanwhile. A
+/// child that is forked at that moment would wait for ever, for a thread that it does not have.
+fn first_by_own_rights<R>(
+    begun: &AtomicU64,
+    lend: impl FnOnce() -> Result<R, WhyKernel>,
+) -> Result<R, WhyKernel> {
+    let own = process_number();
+    match begun.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+        Err(process) if process != DONE && process != own => return Err(WhyKernel::ForkedAtFirst),
+        _ => (),
+    }
+    let lent = lend();
+    if begun.load(Ordering::Relaxed) == own {
+        begun.store(if lent.is_ok() { DONE } else { 0 }, Ordering::Release);
+    }
+    lent
 }
 
 /// Who gives leases on an interface of the calling thread's network namespace.
 fn lender(name: &str, access: &Access, may_wait: bool, open: Open) -> Result<Shared, WhyKernel> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
-    let known = &OfProcess::own().known;
+    let known = KNOWN.own();
     let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
     let mut known = known.ok_or(WhyKernel::Busy)?;
     known.retain(|known| known.lender.upgrade().is_some_and(|lender| !has_ended(&lender)));
@@ -147,5 +142,25 @@ pub(crate) fn try_locked<T>(shared: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(shared) => Some(shared),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_sys::fork::fork;
+
+    use super::*;
+
+    #[test]
+    fn a_child_that_was_forked_at_the_first_lease_has_none_and_waits_for_nothing() {
+        let begun = AtomicU64::new(0);
+        let give = || first_by_own_rights(&begun, || Ok(()));
+        let of_child =
+            || fork(|| i32::from(give() == Err(WhyKernel::ForkedAtFirst))).unwrap().wait().unwrap();
+        let failed = first_by_own_rights(&begun, || Err::<(), _>(WhyKernel::Busy));
+        assert_eq!((failed, of_child()), (Err(WhyKernel::Busy), Some(0)));
+        let meanwhile = first_by_own_rights(&begun, || Ok((of_child(), give())));
+        assert_eq!(meanwhile, Ok((Some(1), Ok(()))));
+        assert_eq!((give(), of_child()), (Ok(()), Some(0)));
     }
 }
