@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
@@ -37,7 +37,7 @@ pub(crate) fn lend(
 ) -> Result<(Shared, Lent, Option<Sending>), WhyKernel> {
     use std::os::fd::AsFd as _;
     let local = socket.local_addr()?;
-    first_by_own_rights(&BEGUN, || {
+    FIRST.lend(|| {
         let lender = lender(name, access, may_wait, Lender::open)?;
         let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
             .ok_or(WhyKernel::Busy)?
@@ -46,26 +46,41 @@ pub(crate) fn lend(
     })
 }
 
-/// The process whose first lease by its own rights is given at this moment; 0: none has begun, [`DONE`]: it was given.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-const DONE: u64 = u64::MAX;
+/// Whether the first lease of a process by its own rights is being given.
+#[derive(Debug)]
+struct First {
+    is_done: AtomicBool,
+    /// The process that was last to begin one, and how many of its threads give one.
+    process: AtomicU64,
+    threads: AtomicU32,
+}
 
-/// The libraries that load programs into the kernel look at the kernel once for each process, and keep others waiting meanwhile. A
-/// child that is forked at that moment would wait for ever, for a thread that it does not have.
-fn first_by_own_rights<R>(
-    begun: &AtomicU64,
-    lend: impl FnOnce() -> Result<R, WhyKernel>,
-) -> Result<R, WhyKernel> {
-    let own = process_number();
-    match begun.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
-        Err(process) if process != DONE && process != own => return Err(WhyKernel::ForkedAtFirst),
-        _ => (),
+static FIRST: First = First::new();
+
+impl First {
+    const fn new() -> Self {
+        Self { is_done: AtomicBool::new(false), process: AtomicU64::new(0), threads: AtomicU32::new(0) }
     }
-    let lent = lend();
-    if begun.load(Ordering::Relaxed) == own {
-        begun.store(if lent.is_ok() { DONE } else { 0 }, Ordering::Release);
+
+    /// The libraries that load programs into the kernel look at the kernel once for each process, and keep others waiting
+    /// meanwhile. A child that is forked at that moment would wait for ever, for a thread that it does not have.
+    fn lend<R>(&self, lend: impl FnOnce() -> Result<R, WhyKernel>) -> Result<R, WhyKernel> {
+        if self.is_done.load(Ordering::Acquire) {
+            return lend();
+        }
+        let own = process_number();
+        if self.threads.load(Ordering::Acquire) > 0 && self.process.load(Ordering::Acquire) != own {
+            return Err(WhyKernel::ForkedAtFirst);
+        }
+        self.process.store(own, Ordering::Release);
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        let lent = lend();
+        if lent.is_ok() {
+            self.is_done.store(true, Ordering::Release);
+        }
+        self.threads.fetch_sub(1, Ordering::AcqRel);
+        lent
     }
-    lent
 }
 
 /// Who gives leases on an interface of the calling thread's network namespace.
@@ -153,14 +168,17 @@ mod tests {
 
     #[test]
     fn a_child_that_was_forked_at_the_first_lease_has_none_and_waits_for_nothing() {
-        let begun = AtomicU64::new(0);
-        let give = || first_by_own_rights(&begun, || Ok(()));
-        let of_child =
-            || fork(|| i32::from(give() == Err(WhyKernel::ForkedAtFirst))).unwrap().wait().unwrap();
-        let failed = first_by_own_rights(&begun, || Err::<(), _>(WhyKernel::Busy));
+        let first = First::new();
+        let of_child = || {
+            let child = fork(|| i32::from(first.lend(|| Ok(())) == Err(WhyKernel::ForkedAtFirst)));
+            child.unwrap().wait().unwrap()
+        };
+        // One that has failed is over.
+        let failed = first.lend(|| Err::<(), _>(WhyKernel::Busy));
         assert_eq!((failed, of_child()), (Err(WhyKernel::Busy), Some(0)));
-        let meanwhile = first_by_own_rights(&begun, || Ok((of_child(), give())));
-        assert_eq!(meanwhile, Ok((Some(1), Ok(()))));
-        assert_eq!((give(), of_child()), (Ok(()), Some(0)));
+        // Beside one of another thread, in the same process.
+        let meanwhile = first.lend(|| Ok((first.lend(|| Err::<(), _>(WhyKernel::Busy)), of_child())));
+        assert_eq!(meanwhile, Ok((Err(WhyKernel::Busy), Some(1))));
+        assert_eq!((first.lend(|| Ok(())), of_child()), (Ok(()), Some(0)));
     }
 }
