@@ -161,6 +161,7 @@ impl Link {
             destination: self.target.ip(),
             hop_limit: HOP_LIMIT,
             ecn_capable: segment.capable,
+            id: segment.id,
         };
         let len = repr.frame_len(segment.options.len(), segment.payload.len());
         frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;

@@ -65,6 +65,7 @@ impl Peer {
             destination: self.destination.ip(),
             hop_limit: 64,
             ecn_capable: false,
+            id: None,
         };
         let header = Header {
             source_port: self.source.port(),

@@ -122,6 +122,8 @@ pub struct TcpFrameRepr {
     pub hop_limit: u8,
     /// Whether the IP header says ECT(0) (RFC 3168).
     pub ecn_capable: bool,
+    /// The identification of an IPv4 packet that routers may cut; `None`: it says "don't fragment".
+    pub id: Option<u16>,
 }
 
 impl TcpFrameRepr {
@@ -193,7 +195,7 @@ impl TcpFrameRepr {
         let (_, ip_buffer) = buffer.split_at_mut(ip_at);
         let (ip_len, pseudo) = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                // "Don't fragment" is set, so the identification does not matter (RFC 6864 section 4.1).
+                // While "don't fragment" is set, the identification does not matter (RFC 6864 section 4.1).
                 let ip = ipv4::Repr {
                     source,
                     destination,
@@ -203,8 +205,8 @@ impl TcpFrameRepr {
                     payload_len: tcp_len,
                 };
                 let len = ip.emit(ip_buffer)?;
-                if self.ecn_capable {
-                    mark_ipv4(ip_buffer)?;
+                if self.ecn_capable || self.id.is_some() {
+                    self.mark_ipv4(ip_buffer)?;
                 }
                 (len, Sum::ZERO.pseudo_ipv4(source, destination, protocol, len_field))
             }
@@ -230,16 +232,24 @@ impl TcpFrameRepr {
         let tcp_at = ip_at + ip_len;
         Ok((tcp_at, tcp_at + header_len, pseudo))
     }
-}
 
-/// Sets ECT(0) in an IPv4 header that was just written, and corrects its checksum.
-fn mark_ipv4(header: &mut [u8]) -> Result<(), EmitError> {
-    let header: &mut [u8; ipv4::HEADER_LEN] = header.first_chunk_mut().ok_or(EmitError::BufferTooShort)?;
-    header[1] |= ECT_0;
-    (header[10], header[11]) = (0, 0);
-    let [high, low] = Sum::ZERO.bytes(&*header).checksum().to_be_bytes();
-    (header[10], header[11]) = (high, low);
-    Ok(())
+    /// Sets what few packets have in an IPv4 header that was just written, and corrects its checksum.
+    #[cold]
+    fn mark_ipv4(&self, header: &mut [u8]) -> Result<(), EmitError> {
+        let header: &mut [u8; ipv4::HEADER_LEN] =
+            header.first_chunk_mut().ok_or(EmitError::BufferTooShort)?;
+        if self.ecn_capable {
+            header[1] |= ECT_0;
+        }
+        if let Some(id) = self.id {
+            header[4..6].copy_from_slice(&id.to_be_bytes());
+            header[6..8].fill(0);
+        }
+        (header[10], header[11]) = (0, 0);
+        let [high, low] = Sum::ZERO.bytes(&*header).checksum().to_be_bytes();
+        (header[10], header[11]) = (high, low);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Arithmetic of times in us.
+//! Arithmetic of times in us, and in minutes.
 
 use twinpath_time::Instant;
 
@@ -12,4 +12,9 @@ pub(crate) fn micros(now: Instant, at: Instant) -> u32 {
 #[inline(always)]
 pub(crate) fn after(at: Instant, us: u64) -> Instant {
     Instant::from_nanos(at.as_nanos().saturating_add(us.saturating_mul(1000)))
+}
+
+/// The minute of the clock, modulo 256.
+pub(crate) const fn minute(now: Instant) -> u8 {
+    (now.as_nanos() / 60_000_000_000) as u8
 }

@@ -136,7 +136,8 @@ impl HalfOpen {
             flags |= Flags::ECE;
         }
         let header = header(tuple, self.iss, self.irs + 1, flags, window.min(65_535) as u16);
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         sink.send(tuple, &segment)
     }
 
@@ -156,7 +157,8 @@ impl HalfOpen {
             options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
         }
         let header = header(tuple, self.iss + 1, self.irs + 1, Flags::ACK, window as u16);
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         sink.send(tuple, &segment)
     }
 }
@@ -241,7 +243,7 @@ impl TimeWait {
     /// Resets the peer.
     pub(crate) fn reset(&self, tuple: &Tuple, sink: &mut impl Sink) -> bool {
         let header = header(tuple, self.snd_nxt, self.rcv_nxt, Flags::RST | Flags::ACK, 0);
-        sink.send(tuple, &Outgoing { header, options: &[], payload: &[], unit: 0, capable: false })
+        sink.send(tuple, &Outgoing { header, options: &[], payload: &[], unit: 0, capable: false, id: None })
     }
 
     pub(crate) fn acknowledge(&self, now: Instant, tuple: &Tuple, sink: &mut impl Sink) -> bool {
@@ -252,7 +254,8 @@ impl TimeWait {
         }
         let window = (self.rcv_wnd >> self.scale).min(65_535) as u16;
         let header = header(tuple, self.snd_nxt, self.rcv_nxt, Flags::ACK, window);
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         sink.send(tuple, &segment)
     }
 
@@ -269,7 +272,7 @@ pub(crate) fn reset(tuple: &Tuple, segment: &Segment<'_>, sink: &mut impl Sink) 
     } else {
         header(tuple, Seq(0), segment.end(), Flags::RST | Flags::ACK, 0)
     };
-    sink.send(tuple, &Outgoing { header, options: &[], payload: &[], unit: 0, capable: false })
+    sink.send(tuple, &Outgoing { header, options: &[], payload: &[], unit: 0, capable: false, id: None })
 }
 
 fn header(tuple: &Tuple, seq: Seq, ack: Seq, flags: u8, window: u16) -> tcp::Header {

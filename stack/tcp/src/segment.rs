@@ -90,6 +90,13 @@ impl Tuple {
         if self.is_ipv4() { 40 } else { 60 }
     }
 
+    /// Bytes of the packets that every path is taken to carry: those which no host refuses (RFC 1191 section 3; Linux's
+    /// `ip_rt_min_pmtu`), or no link (RFC 8200 section 5).
+    #[inline]
+    pub(crate) const fn mtu_min(&self) -> u16 {
+        if self.is_ipv4() { 552 } else { 1280 }
+    }
+
     /// Its parts, for a keyed hash.
     #[inline]
     pub(crate) const fn parts(&self) -> [u64; 5] {
@@ -199,6 +206,9 @@ pub struct Outgoing<'a> {
     pub unit: u16,
     /// Whether its IP header says that the transport understands congestion notification: ECT(0), RFC 3168.
     pub capable: bool,
+    /// The identification of its IPv4 packet, which routers may cut; that of the next packet is one more, if it is cut
+    /// into several before. `None`: none may cut it, as it says "don't fragment".
+    pub id: Option<u16>,
 }
 
 /// Where segments go.

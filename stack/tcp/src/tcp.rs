@@ -22,9 +22,6 @@ use crate::seq::Seq;
 use crate::state::{Events, State};
 use crate::stream::Stream;
 
-/// Every link of IPv6 carries packets of so many bytes (RFC 8200 section 5).
-const IPV6_MTU_MIN: u16 = 1280;
-
 /// A connection's name: not used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
@@ -274,6 +271,15 @@ impl Tcp {
         let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
         if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
             connection.path_carries(mtu, &self.shared);
+            self.touch(index);
+        }
+    }
+
+    /// A router has said of another connection with the same peer that the path carries IP packets of at most `mtu` bytes.
+    pub fn path_said(&mut self, now: Instant, tuple: &Tuple, mtu: u16) {
+        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
+            connection.path_said(now, mtu, &self.shared);
             self.touch(index);
         }
     }
@@ -1240,31 +1246,28 @@ impl Tcp {
     }
 
     /// Takes an ICMP error that quotes a segment of `tuple` with sequence number `seq`. It counts only if that is in
-    /// flight (RFC 5927 section 4.1), and if it does not say less than every link of IPv6 carries.
-    pub fn icmp(&mut self, now: Instant, tuple: &Tuple, seq: u32, error: IcmpError) {
+    /// flight (RFC 5927 section 4.1), and if it does not say less than every link of IPv6 carries. Returns whether it does.
+    pub fn icmp(&mut self, now: Instant, tuple: &Tuple, seq: u32, error: IcmpError) -> bool {
         let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else {
             self.shared.counters.icmp_refused += 1;
-            return;
+            return false;
         };
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return false };
         // RFC 8201 section 4: a message with less than every link of IPv6 carries is discarded.
-        let is_too_small = !tuple.is_ipv4() && matches!(error, IcmpError::TooBig(mtu) if mtu < IPV6_MTU_MIN);
+        let is_too_small =
+            !tuple.is_ipv4() && matches!(error, IcmpError::TooBig(mtu) if mtu < tuple.mtu_min());
         if is_too_small || !connection.is_in_flight(seq) {
             self.shared.counters.icmp_refused += 1;
-            return;
+            return false;
         }
         self.shared.counters.icmp_in += 1;
         match error {
-            IcmpError::TooBig(mtu) => {
-                // RFC 1191 section 3: no less than every host takes.
-                let least = if tuple.is_ipv4() { 552 } else { IPV6_MTU_MIN };
-                connection.path_carries(mtu.max(least), &self.shared);
-            }
+            IcmpError::TooBig(mtu) => connection.path_said(now, mtu, &self.shared),
             IcmpError::Hard => connection.unreachable(true, &mut self.shared),
             IcmpError::Soft => connection.unreachable(false, &mut self.shared),
         }
-        let _ = now;
         self.touch(index);
+        true
     }
 
     /// When [`Self::advance`] is to be called; there may be nothing to do then.

@@ -27,6 +27,7 @@ fn repr(is_ipv6: bool, ecn_capable: bool) -> TcpFrameRepr {
         destination,
         hop_limit: 64,
         ecn_capable,
+        id: None,
     }
 }
 
@@ -101,6 +102,19 @@ fn what_is_no_whole_tcp_segment_is_refused() {
     }
     let mixed = TcpFrameRepr { source: repr(true, false).source, ..repr(false, false) };
     assert_eq!(mixed.write(&mut [0; 100], &HEADER, &[], &[]), Err(EmitError::MixedFamilies));
+}
+
+#[test]
+fn a_packet_that_routers_may_cut_says_so_and_has_an_identification() {
+    for ecn_capable in [false, true] {
+        let mut frame = [0; 100];
+        for (id, field) in [(None, [0, 0, 0x40, 0]), (Some(0x1234), [0x12, 0x34, 0, 0])] {
+            let repr = TcpFrameRepr { id, ..repr(false, ecn_capable) };
+            let len = repr.write(&mut frame, &HEADER, &[], b"payload").expect("room");
+            assert_eq!((&frame[18..22], frame[15] & ECN), (&field[..], u8::from(ecn_capable) * ECT_0));
+            assert!(parse(&frame[..len], ChecksumTrust::Verify).is_ok());
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use twinpath_wire::{ChecksumTrust, EtherType, Protocol, TooBig, eth, tcp_frame};
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
-use crate::fast_tcp::{Beside, EngineListener, FastCall, FastTcp, Hops, Out, TcpClaims, is_to_come};
+use crate::fast_tcp::{Beside, EngineListener, FastCall, FastTcp, Hops, Out, TcpClaims, TooLong, is_to_come};
 use crate::kernel_tcp::TcpServer;
 use crate::streams::Ready;
 
@@ -143,9 +143,13 @@ impl<S: Service> ServeEngine<S> {
             let FastTcp { server, beside, .. } = &mut *fast;
             let listener = server.listener();
             listener.output(now, &mut out(now, port, egress, beside, &counters.fast_tcp, io));
-            for (tuple, mtu) in beside.too_long.drain(..) {
+            for TooLong { tuple, mtu, was_told } in beside.too_long.drain(..) {
                 had_events = true;
-                listener.tcp_mut().path_carries(&tuple, mtu);
+                if was_told {
+                    listener.tcp_mut().path_said(now, &tuple, mtu);
+                } else {
+                    listener.tcp_mut().path_carries(&tuple, mtu);
+                }
             }
             // What moves has no way, and needs none.
             while !is_moving && let Some(tuple) = beside.stranded.next_over(now) {
@@ -252,7 +256,10 @@ impl<S: Service> ServeEngine<S> {
         let tcp = fast.server.listener().tcp_mut();
         let tuple = Tuple::new(local, remote);
         if tcp.has(&tuple) {
-            tcp.icmp(now, &tuple, seq, IcmpError::TooBig(mtu));
+            // A router that does not say what its path carries (0) helps nobody else.
+            if tcp.icmp(now, &tuple, seq, IcmpError::TooBig(mtu)) && mtu > 0 {
+                fast.beside.told.add(now, remote.ip(), mtu);
+            }
             self.serve_fast(now, NO_PORT, io);
         }
     }
@@ -385,8 +392,8 @@ pub(super) const fn out<'a, 'io>(
     counters: &'a FastTcpCounters,
     io: &'a mut Io<'io, ServeEvent>,
 ) -> Out<'a, 'io, ServeEvent> {
-    let Beside { former, too_long, stranded } = beside;
-    Out::new(Hops { now, egress, former, port, io, ask }, (too_long, stranded), counters)
+    let Beside { former, too_long, stranded, told } = beside;
+    Out::new(Hops { now, egress, former, port, io, ask }, (too_long, stranded, told), counters)
 }
 
 /// Whether a frame says that it is TCP over IP.

@@ -10,6 +10,7 @@ mod moving;
 mod out;
 mod stranded;
 mod syns;
+mod told;
 
 pub use claims::{Opening, TcpClaims};
 pub use listener::{EngineConnection, EngineListener, EngineStream};
@@ -32,7 +33,7 @@ use crate::streams::{Call, StreamServer};
 pub(crate) use declined::Declined;
 pub(crate) use leaving::LeavingRecords;
 pub(crate) use moving::{Budget, Moves, User, with_scope};
-pub(crate) use out::{Beside, Hops, Out, is_to_come};
+pub(crate) use out::{Beside, Hops, Out, TooLong, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
 /// The bit by which the numbers of its connections differ from those of the kernel's.

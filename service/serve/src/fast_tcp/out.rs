@@ -17,6 +17,7 @@ use twinpath_wire::tcp_frame::{HEADER_LEN_MAX, TcpFrameRepr};
 use twinpath_worker::Io;
 
 use super::stranded::Stranded;
+use super::told::ToldPaths;
 
 /// Hop limit of our packets: the kernel's default (net.ipv4.ip_default_ttl).
 const HOP_LIMIT: u8 = 64;
@@ -70,14 +71,30 @@ impl FormerHops {
 #[derive(Debug)]
 pub(crate) struct Beside {
     pub(crate) former: FormerHops,
-    /// The connections whose path carries less than their segments need, with its MTU.
-    pub(crate) too_long: Vec<(Tuple, u16)>,
+    /// The connections whose path carries less than their segments need.
+    pub(crate) too_long: Vec<TooLong>,
     pub(crate) stranded: Stranded,
+    pub(crate) told: ToldPaths,
+}
+
+/// A connection whose path carries less than a segment needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooLong {
+    pub(crate) tuple: Tuple,
+    /// What it carries, bytes of an IP packet.
+    pub(crate) mtu: u16,
+    /// Whether a router has said so; otherwise the kernel knows it.
+    pub(crate) was_told: bool,
 }
 
 impl Beside {
     pub(crate) fn new() -> Self {
-        Self { former: FormerHops::new(), too_long: Vec::new(), stranded: Stranded::default() }
+        Self {
+            former: FormerHops::new(),
+            too_long: Vec::new(),
+            stranded: Stranded::default(),
+            told: ToldPaths::default(),
+        }
     }
 }
 
@@ -127,34 +144,45 @@ impl<E: Send> Hops<'_, '_, E> {
 pub(crate) struct Out<'a, 'io, E> {
     hops: Hops<'a, 'io, E>,
     counters: &'a FastTcpCounters,
-    too_long: &'a mut Vec<(Tuple, u16)>,
+    too_long: &'a mut Vec<TooLong>,
     stranded: &'a mut Stranded,
-    /// The next hop of the last segment.
-    last: Option<(IpAddr, PortId, Egress)>,
+    told: &'a ToldPaths,
+    /// The way of the last segment.
+    last: Option<(IpAddr, Way)>,
+}
+
+/// How segments to a peer leave.
+#[derive(Clone, Copy)]
+struct Way {
+    port: PortId,
+    egress: Egress,
+    /// What a router has said that the path carries.
+    told: Option<u16>,
 }
 
 impl<'a, 'io, E: Send> Out<'a, 'io, E> {
     /// Sends to these next hops.
     pub(crate) const fn new(
         hops: Hops<'a, 'io, E>,
-        (too_long, stranded): (&'a mut Vec<(Tuple, u16)>, &'a mut Stranded),
+        (too_long, stranded, told): (&'a mut Vec<TooLong>, &'a mut Stranded, &'a ToldPaths),
         counters: &'a FastTcpCounters,
     ) -> Self {
-        Self { hops, counters, too_long, stranded, last: None }
+        Self { hops, counters, too_long, stranded, told, last: None }
     }
 
     #[inline]
-    fn hop(&mut self, tuple: &Tuple, is_proven: bool) -> Option<(PortId, Egress)> {
+    fn hop(&mut self, tuple: &Tuple, is_proven: bool) -> Option<Way> {
         let (local, peer) = (tuple.local().ip(), tuple.remote().ip());
-        if let Some((last, port, egress)) = self.last
+        if let Some((last, way)) = self.last
             && last == peer
         {
-            return Some((port, egress));
+            return Some(way);
         }
         match self.hops.find(local, peer, is_proven) {
             Ok((port, egress)) => {
-                self.last = Some((peer, port, egress));
-                Some((port, egress))
+                let way = Way { port, egress, told: self.told.find(self.hops.now, peer) };
+                self.last = Some((peer, way));
+                Some(way)
             }
             Err(reason) => {
                 if !is_to_come(reason) {
@@ -202,7 +230,8 @@ impl<E: Send> Sink for Out<'_, '_, E> {
     #[inline]
     fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
         let (source, destination) = (tuple.local().ip(), tuple.remote().ip());
-        let Some((port, egress)) = self.hop(tuple, segment.header.flags.0 & Flags::SYN == 0) else {
+        let Some(Way { port, egress, told }) = self.hop(tuple, segment.header.flags.0 & Flags::SYN == 0)
+        else {
             self.hops.io.drops().add(Reason::NoNextHop, 1);
             return true;
         };
@@ -214,10 +243,15 @@ impl<E: Send> Sink for Out<'_, '_, E> {
             destination,
             hop_limit: HOP_LIMIT,
             ecn_capable: segment.capable,
+            id: segment.id,
         };
         let each = if segment.unit > 0 { usize::from(segment.unit) } else { segment.payload.len() };
-        if repr.frame_len(segment.options.len(), each) > egress.mtu as usize + eth::HEADER_LEN {
-            self.too_long.push((*tuple, u16::try_from(egress.mtu).unwrap_or(u16::MAX)));
+        let packet_len = repr.frame_len(segment.options.len(), each) - eth::HEADER_LEN;
+        // What routers may cut does not have to be shorter.
+        let told = told.filter(|mtu| packet_len > usize::from(*mtu) && segment.id.is_none());
+        if packet_len > egress.mtu as usize || told.is_some() {
+            let mtu = told.unwrap_or(u16::try_from(egress.mtu).unwrap_or(u16::MAX));
+            self.too_long.push(TooLong { tuple: *tuple, mtu, was_told: told.is_some() });
             return true;
         }
         if segment.unit > 0 {

@@ -150,6 +150,7 @@ impl Sink for Way<'_> {
             destination: tuple.remote().ip(),
             hop_limit: 64,
             ecn_capable: segment.capable,
+            id: segment.id,
         };
         let mut bytes = vec![0; repr.frame_len(segment.options.len(), segment.payload.len())];
         repr.write(&mut bytes, &segment.header, segment.options, segment.payload).expect("fits");
@@ -386,7 +387,9 @@ impl Rig {
             burst.drain(usize::MAX).flat_map(|frame| super_segments.arrive(frame, pool)).collect();
         for frame in arrived {
             let found = tcp_frame::parse(&frame, ChecksumTrust::Verify).expect("a right segment");
-            if frame.len() - eth::HEADER_LEN > *carries {
+            // A router cuts what it may, and the client's host puts it together.
+            let may_be_cut = frame[20] & 0x40 == 0;
+            if frame.len() - eth::HEADER_LEN > *carries && !may_be_cut {
                 let (local, remote, seq) = (found.source, found.destination, found.segment.sequence());
                 too_big.push(TooBig { local, remote, seq, mtu: *carries as u16 });
                 continue;
@@ -398,8 +401,8 @@ impl Rig {
             tcp.segment(*now, &tuple, &segment, &mut Later, &mut later);
             std::mem::swap(&mut bytes, &mut later.0);
             let mut way = Way { programs, pool, wire, kernel };
-            for Owned { tuple, header, options, payload, capable } in bytes {
-                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable };
+            for Owned { tuple, header, options, payload, capable, id } in bytes {
+                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable, id };
                 way.send(&tuple, &segment);
             }
         }
@@ -456,13 +459,14 @@ struct Owned {
     options: Vec<u8>,
     payload: Vec<u8>,
     capable: bool,
+    id: Option<u16>,
 }
 
 impl Sink for Kept {
     fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool {
-        let Outgoing { header, options, payload, capable, .. } = *segment;
+        let Outgoing { header, options, payload, capable, id, .. } = *segment;
         let (tuple, options, payload) = (*tuple, options.to_vec(), payload.to_vec());
-        self.0.push(Owned { tuple, header, options, payload, capable });
+        self.0.push(Owned { tuple, header, options, payload, capable, id });
         true
     }
 }
@@ -542,6 +546,49 @@ fn segments_fit_the_path_once_a_router_has_quoted_one_that_is_in_flight() {
     rig.tcp.stream(rig.now, id).expect("open").consume(usize::MAX);
     assert!(rig.echo(id, &text) == text);
     assert!(rig.too_big.is_empty(), "what follows is short from the start");
+}
+
+#[test]
+fn connections_that_begin_later_know_what_a_router_has_said_of_their_peer() {
+    for carries in [1000, 500] {
+        let mut rig = Rig::new();
+        rig.learn(Ok(WAY_BACK));
+        let text: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
+        let first = rig.connect(4000);
+        rig.carries = carries;
+        rig.tcp.stream(rig.now, first).expect("open").write(&text);
+        rig.turns(5);
+        let quoted = rig.too_big.pop().expect("a long segment");
+        rig.tell(ServeCommand::TooBig(quoted));
+        rig.turns(50);
+        rig.too_big.clear();
+        let second = rig.connect(4001);
+        assert!(rig.echo(second, &text) == text, "{carries}");
+        assert!(rig.too_big.is_empty(), "what it sends is short from the start, or may be cut");
+        rig.now += Duration::from_secs(600);
+        rig.learn(Ok(WAY_BACK));
+        let third = rig.connect(4002);
+        rig.turns(3);
+        rig.tcp.stream(rig.now, third).expect("open").write(&text);
+        rig.turns(5);
+        assert!(!rig.too_big.is_empty(), "the path may carry more by now");
+    }
+}
+
+#[test]
+fn a_router_that_does_not_say_what_its_path_carries_stops_no_connection_that_begins_later() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let text = vec![7; 5000];
+    let first = rig.connect(4000);
+    rig.carries = 1000;
+    rig.tcp.stream(rig.now, first).expect("open").write(&text);
+    rig.turns(5);
+    let quoted = rig.too_big.pop().expect("a long segment");
+    rig.tell(ServeCommand::TooBig(TooBig { mtu: 0, ..quoted }));
+    rig.carries = 1500;
+    let second = rig.connect(4001);
+    assert!(rig.echo(second, &text) == text);
 }
 
 #[test]
@@ -699,7 +746,7 @@ fn what_belongs_to_no_connection_is_dropped_and_not_answered() {
         urgent: 0,
     };
     let Rig { programs, wire, pool, kernel, .. } = &mut rig;
-    let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false };
+    let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false, id: None };
     Way { programs, pool, wire, kernel }.send(&tuple, &segment);
     rig.turns(5);
     assert_eq!(rig.sent, []);
@@ -721,7 +768,7 @@ impl Rig {
             urgent: 0,
         };
         let Self { programs, wire, pool, kernel, .. } = self;
-        let segment = Outgoing { header, options: &[], payload: &[], unit: 0, capable: false };
+        let segment = Outgoing { header, options: &[], payload: &[], unit: 0, capable: false, id: None };
         Way { programs, pool, wire, kernel }.send(&tuple, &segment);
         self.now += Duration::from_millis(1);
         self.worker.turn(self.now);
@@ -876,6 +923,7 @@ fn a_syn_that_nothing_can_be_made_of_is_the_kernels() {
         destination: tuple.0.ip(),
         hop_limit: 64,
         ecn_capable: false,
+        id: None,
     };
     let header = twinpath_wire::tcp::Header {
         source_port: 4000,

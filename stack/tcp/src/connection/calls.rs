@@ -2,12 +2,17 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Shared, State, flag};
+use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Said, Shared, State, flag};
+use crate::clock::minute;
 use crate::config::{Acks, Options};
 use crate::congestion::Congestion;
 use crate::info::{Info, TcpState};
 use crate::marks::End;
 use crate::seq::Seq;
+
+/// How long it is believed what somebody says of a path: ten minutes at least, as the first one may be about to end
+/// (RFC 1191 section 6.3, RFC 8201 section 4; Linux's `mtu_expires`).
+const SAID_FOR_MINUTES: u8 = 11;
 
 impl Connection {
     /// Whether the program may write.
@@ -388,6 +393,27 @@ impl Connection {
         }
     }
 
+    /// The path carries packets of at most this many bytes, as somebody says who may be wrong, or right for a while: it is
+    /// forgotten after some time. Nothing is shortened below what every host takes (RFC 1191 section 3). Where an IPv4
+    /// path carries less, routers may cut what is sent, as Linux has it (`ip_dont_fragment`, include/net/ip.h).
+    pub(crate) fn path_said(&mut self, now: Instant, mtu: u16, shared: &Shared) {
+        let (least, before) = (self.tuple.mtu_min(), self.mss);
+        let until = minute(now).wrapping_add(SAID_FOR_MINUTES);
+        let could_be_cut = matches!(self.said, Said::Least { .. });
+        if mtu.max(least) <= self.mtu {
+            self.said = if could_be_cut { Said::Least { until } } else { Said::Less { until } };
+        }
+        self.path_carries(mtu.max(least), shared);
+        // 0 says nothing of the size.
+        if mtu > 0 && mtu < least && self.tuple.is_ipv4() && !could_be_cut {
+            self.said = Said::Least { until };
+            if self.mss == before {
+                // It was as short as it gets, and lost all the same.
+                self.lose_longer_than(mtu.saturating_sub(self.tuple.headers()));
+            }
+        }
+    }
+
     /// The path carries packets of at most this many bytes (RFC 1191, RFC 8201).
     pub(crate) fn path_carries(&mut self, mtu: u16, shared: &Shared) {
         if mtu >= self.mtu {
@@ -397,20 +423,40 @@ impl Connection {
         let before = self.mss;
         self.fit_segments(&shared.config);
         if self.mss < before && !self.flight.is_empty() {
-            // What was too long is lost, but not to congestion.
-            for index in 0..self.flight.len() {
-                let too_long = self.flight.get(index).is_some_and(|record| {
-                    record.unit > self.mss && record.end - record.start > u32::from(self.mss)
-                });
-                if too_long {
-                    self.flight.lose(index);
-                }
-            }
+            self.lose_longer_than(self.mss);
             self.flight.resize(self.mss);
-            if self.network < Network::Recovery {
-                self.high_seq = self.snd_nxt;
+        }
+    }
+
+    /// Segments with more payload than this were lost, but not to congestion.
+    fn lose_longer_than(&mut self, payload: u16) {
+        for index in 0..self.flight.len() {
+            let too_long = self.flight.get(index).is_some_and(|record| {
+                record.unit > payload && record.end - record.start > u32::from(payload)
+            });
+            if too_long {
+                self.flight.lose(index);
             }
         }
+        if !self.flight.is_empty() && self.network < Network::Recovery {
+            self.high_seq = self.snd_nxt;
+        }
+    }
+
+    /// What was said of the path is too long ago to be believed: the interface says what is sent, until somebody says
+    /// otherwise again.
+    #[cold]
+    pub(super) fn forget_path(&mut self, shared: &Shared) {
+        self.said = Said::Nothing;
+        self.mtu = shared.config.mtu.max(self.mtu);
+        self.fit_segments(&shared.config);
+    }
+
+    /// The identification of the next IPv4 packet, if routers may cut it.
+    #[inline]
+    pub(super) fn packet_id(&self) -> Option<u16> {
+        matches!(self.said, Said::Least { .. })
+            .then(|| (self.totals.segments_out as u16).wrapping_add(self.iss.0 as u16))
     }
 
     /// An ICMP error that quotes `seq`, verified to be in flight. A hard one ends a handshake; later it only says why

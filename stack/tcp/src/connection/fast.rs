@@ -200,6 +200,7 @@ impl Connection {
             payload: self.send.bytes(),
             unit: 0,
             capable: false,
+            id: self.packet_id(),
         };
         if !sink.send(&self.tuple, &segment) {
             return Some(false);

@@ -2,7 +2,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::{Connection, Events, Rack, Shared, State, Timer, Tuning, flag};
+use super::{Connection, Events, Rack, Said, Shared, State, Timer, Tuning, flag};
 use crate::clock::micros;
 use crate::config::{Config, Options};
 use crate::congestion::{Congestion, Window};
@@ -99,6 +99,7 @@ impl Connection {
             end_at: Instant::NEVER,
             cork_at: Instant::NEVER,
             mtu: config.mtu,
+            said: Said::Nothing,
             own_mss: config.mtu.saturating_sub(tuple.headers()),
             peer_mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
             options: Box::new(options),

@@ -101,6 +101,18 @@ mod flag {
     pub(super) const SYN_DUE: u32 = 1 << 30;
 }
 
+/// What was said of the path. It is believed until a minute of the clock, modulo 256. So a connection that sends nothing
+/// for hours may believe it for longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Said {
+    #[default]
+    Nothing,
+    /// It carries less than the interface.
+    Less { until: u8 },
+    /// It carries less than every host takes, and routers may cut what is sent.
+    Least { until: u8 },
+}
+
 /// What the engine has to do about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -327,8 +339,9 @@ pub(crate) struct Connection {
     end_at: Instant,
     cork_at: Instant,
     challenged_at: Instant,
-    /// What the path carries, bytes of an IP packet.
+    /// What the path carries, bytes of an IP packet, and whether somebody has said so.
     mtu: u16,
+    said: Said,
     /// The largest segment that the interface takes.
     own_mss: u16,
     /// The largest segment that the peer takes.

@@ -3,7 +3,8 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
 
-use super::{Connection, Limit, Network, Shared, State, Timer, flag};
+use super::{Connection, Limit, Network, Said, Shared, State, Timer, flag};
+use crate::clock::minute;
 use crate::config::Ecn;
 use crate::congestion::Control as _;
 use crate::flight::{Sent, flag as sent};
@@ -132,6 +133,11 @@ impl Connection {
     fn send_new(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         if self.unsent() == 0 && (!self.is(flag::FIN_QUEUED) || self.is(flag::FIN_SENT)) {
             return Ok(());
+        }
+        if let Said::Less { until } | Said::Least { until } = self.said
+            && (minute(now).wrapping_sub(until) as i8) >= 0
+        {
+            self.forget_path(shared);
         }
         // Where the peer's window is closed, nothing is sent that a pause could make too much.
         if self.window_end().after(self.snd_nxt) {
@@ -743,6 +749,7 @@ impl Connection {
             payload: self.send.range(offset as usize, len as usize),
             unit,
             capable,
+            id: self.packet_id(),
         };
         if !sink.send(&self.tuple, &segment) {
             return Err(self.unsay(offered));
@@ -793,7 +800,8 @@ impl Connection {
         if self.is(flag::TIMEOUT_DUE) && seq == self.snd_nxt {
             self.add_timeout(&mut options, 0);
         }
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         if !sink.send(&self.tuple, &segment) {
             return Err(self.unsay(offered));
         }
@@ -806,7 +814,8 @@ impl Connection {
     fn send_reset(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
         let header = self.header(self.snd_nxt, Flags::RST | Flags::ACK);
         let options = self.options(now, 0);
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         if !sink.send(&self.tuple, &segment) {
             return Err(Full);
         }
@@ -868,7 +877,8 @@ impl Connection {
             window: self.rcv_wnd.min(65_535) as u16,
             urgent: 0,
         };
-        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        let segment =
+            Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false, id: None };
         if !sink.send(&self.tuple, &segment) {
             return Err(Full);
         }

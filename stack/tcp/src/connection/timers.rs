@@ -2,7 +2,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use super::{Connection, Ended, Network, Shared, State, Timer, flag};
+use super::{Connection, Ended, Network, Said, Shared, State, Timer, flag};
 use crate::clock::after;
 use crate::config::Config;
 
@@ -144,6 +144,7 @@ impl Connection {
         if self.snd_wnd > 0 && payload > u32::from(mtu - headers) {
             shared.counters.black_holes += 1;
             self.path_carries(mtu, shared);
+            self.said = Said::Nothing;
         }
     }
 

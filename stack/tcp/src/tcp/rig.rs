@@ -28,6 +28,7 @@ pub(super) struct Said {
     pub(super) len: usize,
     pub(super) unit: usize,
     pub(super) capable: bool,
+    pub(super) id: Option<u16>,
 }
 
 impl Said {
@@ -79,6 +80,7 @@ impl Sink for Log {
             len: segment.payload.len(),
             unit: usize::from(segment.unit),
             capable: segment.capable,
+            id: segment.id,
         });
         true
     }

@@ -153,8 +153,8 @@ impl Rig {
             self.pool.release(frame);
             let Self { programs, pool, wire, kernel, .. } = self;
             let mut way = Way { programs, pool, wire, kernel };
-            for Owned { tuple, header, options, payload, capable } in kept.0 {
-                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable };
+            for Owned { tuple, header, options, payload, capable, id } in kept.0 {
+                let segment = Outgoing { header, options: &options, payload: &payload, unit: 0, capable, id };
                 way.send(&tuple, &segment);
             }
         }
@@ -300,7 +300,7 @@ fn what_completes_a_handshake_after_the_path_has_ended_moves_as_well() {
                 urgent: 0,
             };
             let Rig { programs, wire, pool, kernel, .. } = &mut rig;
-            let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false };
+            let segment = Outgoing { header, options: &[], payload: b"x", unit: 0, capable: false, id: None };
             Way { programs, pool, wire, kernel }.send(&ends, &segment);
         }
         let ends = (SERVER.into(), SocketAddr::from(([192, 0, 2, 2], 4009)));

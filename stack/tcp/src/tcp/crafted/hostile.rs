@@ -334,6 +334,46 @@ fn small_segments_are_not_lost_by_a_path_that_carries_less() {
     assert_eq!((rig.info().mss, rig.info().lost), (660, 0));
 }
 
+fn lens(said: &[Said]) -> Vec<usize> {
+    said.iter().map(|said| said.len).collect()
+}
+
+#[test]
+fn what_a_router_says_is_believed_for_ten_minutes() {
+    let mut rig = Rig::new(separate(), &SACK);
+    rig.set(Options { no_delay: true, ..Options::default() });
+    assert_eq!(lens(&rig.write(1000)), [1000]);
+    assert_eq!(lens(&rig.icmp(1, IcmpError::TooBig(700))), [660, 340]);
+    rig.say(1, 1001, WINDOW, &[]);
+    for (seconds, lens_then, mtu) in [(600, &[660, 340][..], 700), (60, &[1000], 1500)] {
+        rig.now += Duration::from_secs(seconds);
+        let before = rig.info().bytes_acked as u32;
+        assert_eq!((lens(&rig.write(1000)).as_slice(), rig.info().mtu), (lens_then, mtu));
+        rig.say(1, before + 1001, WINDOW, &[]);
+    }
+    assert_eq!(rig.info().mss, 1000);
+}
+
+#[test]
+fn where_ipv4_carries_less_than_each_host_takes_routers_may_cut_what_is_sent() {
+    // 0 says nothing of the size.
+    for (mtu, is_cut) in [(0, false), (551, true), (68, true), (552, false)] {
+        let mut rig = Rig::new(separate(), &SACK);
+        assert_eq!(lens(&rig.write(1000)), [1000]);
+        let said = rig.icmp(1, IcmpError::TooBig(mtu));
+        assert_eq!((lens(&said), rig.info().mtu), (vec![512, 488], 552), "{mtu}");
+        let ids: Vec<_> = said.iter().filter_map(|said| said.id).collect();
+        match *ids {
+            [first, second] => assert!(is_cut && second == first.wrapping_add(1)),
+            _ => assert!(ids.is_empty() && !is_cut, "{mtu}"),
+        }
+        // What it took for the least was still too long.
+        let again = rig.icmp(1, IcmpError::TooBig(400));
+        assert_eq!(again.is_empty(), is_cut, "{mtu}");
+        assert!(again.iter().all(|said| said.id.is_some()) && rig.info().mtu == 552);
+    }
+}
+
 #[test]
 fn the_time_from_the_first_answer_to_a_repeated_syn_is_no_round_trip() {
     let mut rig = Rig::listening(Config::default());
