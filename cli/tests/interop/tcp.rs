@@ -2,7 +2,7 @@
 //! the client receives is one, unless a test says so.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddrV6, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -337,6 +337,32 @@ fn connections_go_on_in_the_kernel_when_the_fast_path_ends() {
     until("they have ended", || service(&server, "fast_in_kernel") == 0);
     assert_eq!(service(&server, "fast_not_moved"), 0);
     ends(again);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn connections_between_addresses_of_the_link_go_on_in_the_kernel() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    rig.ip_server(&["address", "add", "fe80::7/64", "dev", "vs", "nodad"]);
+    run(&rig.client, "ip", &["address", "add", "fe80::8/64", "dev", "vc", "nodad"]);
+    let server = rig.serve(&FAST);
+    let capture = Capture::of(&rig);
+    permit_claims(&rig, true);
+    let (ifindex, _) = link(&rig.client, "vc");
+    let target = SocketAddrV6::new("fe80::7".parse().unwrap(), PORT, 0, ifindex);
+    let mut stream = rig.client.run(|| TcpStream::connect(target)).unwrap().expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    echoes(&mut stream, b"fast");
+    assert_eq!(service(&server, "fast_accepted"), 1);
+    permit_claims(&rig, false);
+    until("it has moved", || service(&server, "fast_in_kernel") == 1);
+    echoes(&mut stream, b"by the kernel");
+    ends(stream);
+    assert_eq!(service(&server, "fast_not_moved"), 0);
     no_reset(&rig, capture);
     assert_eq!(server.interrupt(), Some(0));
 }

@@ -161,6 +161,44 @@ fn bytes_that_were_sent_and_those_that_were_not_are_delivered() {
 }
 
 #[test]
+fn numbers_wrap_among_the_bytes_that_wait() {
+    for_both(|address| {
+        let (_group, client, server) = connected(address);
+        let (far, near) = (take_out(client), take_out(server));
+        let (ours, theirs) = (u32::MAX - 10_000, u32::MAX - 5);
+        let windows =
+            |of: &Established<'_>, peers| RepairWindow { snd_wl1: peers, rcv_wup: peers, ..of.windows };
+        let far_windows = windows(&far, ours);
+        let far = Established { send_number: theirs, receive_number: ours, windows: far_windows, ..far };
+        let near_windows = windows(&near, theirs);
+        let bytes: Vec<u8> = (0..100_000_u32).map(|number| (number / 7) as u8).collect();
+        let (unacknowledged, unsent) = bytes.split_at(30_000);
+        let near = Established {
+            send_number: ours,
+            receive_number: theirs,
+            windows: near_windows,
+            unacknowledged,
+            unsent,
+            ..near
+        };
+        // The peer is deaf until both are there: otherwise one would be told that there is no other.
+        let client = super::connected(&far).unwrap();
+        let moved = restore(&near).unwrap();
+        set(&client, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &far.windows).unwrap();
+        socket_filter::detach(&client).unwrap();
+        set_repair(&client, REPAIR_OFF).unwrap();
+        sockopt::set_tcp_cork(&client, false).unwrap();
+        let (mut client, mut moved) = (stream(client), stream(moved));
+        let mut got = vec![0; bytes.len()];
+        client.read_exact(&mut got).unwrap();
+        assert!(got == bytes);
+        for _ in 0..3 {
+            talk(&mut client, &mut moved);
+        }
+    });
+}
+
+#[test]
 fn bytes_for_a_small_window_find_room_in_the_send_queue() {
     for_both(|address| {
         let (_group, mut client, server) = connected(address);

@@ -161,6 +161,37 @@ impl Rig {
     }
 }
 
+#[test]
+fn what_has_moved_takes_up_room_and_does_not_move_again() {
+    where_the_kernel_has_the_address(|| {
+        let ends = pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
+        let mut rig = Rig::with_room(256, 4, ends);
+        rig.learn(Ok(WAY_BACK));
+        for port in 4000..4003 {
+            let id = rig.connect(port);
+            assert_eq!(rig.echo(id, b"hello"), b"hello");
+        }
+        // Acknowledgements that are delayed leave before.
+        rig.turns(500);
+        rig.leave(ServeCommand::Leave);
+        rig.until_it_has_left();
+        rig.gets_a_port(2);
+        assert_eq!((rig.counts().0, rig.programs.known().room), (3, 1));
+        let last = rig.connect(4003);
+        assert_eq!(rig.echo(last, b"fast again"), b"fast again");
+        rig.kernel.clear();
+        rig.connect(4004);
+        rig.turns(5);
+        assert_eq!((rig.counts().0, rig.kernel.as_slice()), (4, &[Flags::SYN][..]), "it is full");
+        assert!(rig.commands.send(Command::Engine(DemuxCommand::Each(ServeCommand::Leave))).is_ok());
+        assert!(rig.commands.send(Command::DetachQueue(PortId { port: 2, queue: 0 })).is_ok());
+        rig.until_it_has_left();
+        let counted = &rig.serve.fast_tcp;
+        assert_eq!((counted.fast_moved.get(), counted.fast_not_moved.get()), (4, 0));
+        assert_eq!((counted.fast_in_kernel.get(), rig.counts().0, rig.was_reset()), (4, 4, false));
+    });
+}
+
 /// A connection whose SYN is answered, with the answer under way; the programs come off.
 fn answered() -> (Rig, ConnectionId) {
     let mut rig = Rig::new();
