@@ -1,5 +1,6 @@
 //! TCP on the fast path: a client's engine over the wire's other end, and the kernel's programs as a double.
 
+mod idle;
 mod moves;
 mod super_segments;
 

@@ -11,11 +11,15 @@ use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_service::{Answer, Datagram, Service};
+use twinpath_sys::allocations::Counting;
 use twinpath_time::Instant;
 use twinpath_udp::egress::{Egress, KernelReason};
 use twinpath_worker::{Command, Event};
 
 use self::wire::{Rig, WAY_BACK};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
