@@ -37,7 +37,6 @@ const MTU_MAX: u32 = CHUNK_SIZE - HEADROOM - eth::HEADER_LEN as u32;
 
 /// An interface with a fast path to the target.
 pub(crate) struct ClientInterface {
-    runtime: tokio::runtime::Runtime,
     client: Client,
     interface: String,
 }
@@ -49,9 +48,8 @@ impl ClientInterface {
         target: SocketAddr,
     ) -> Result<Self, RunError> {
         let interface = interface.ok_or(RunError::NoInterface)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(Client::find(interface, path, target))?;
-        Ok(Self { runtime, client, interface: interface.to_owned() })
+        let client = Client::find(interface, path, target)?;
+        Ok(Self { client, interface: interface.to_owned() })
     }
 
     /// Bytes of the largest payload that leaves in one frame.
@@ -74,7 +72,7 @@ impl ClientInterface {
         if threads > 1 && path.is_xdp() {
             return Err(RunError::SharedQueues { threads, interface: interface(), path });
         }
-        let open = |_| self.runtime.block_on(self.client.open(ring_frames)).map_err(RunError::from);
+        let open = |_| self.client.open(ring_frames).map_err(RunError::from);
         (0..threads).map(open).collect()
     }
 
@@ -84,8 +82,7 @@ impl ClientInterface {
         threads: u32,
         ring_frames: u32,
     ) -> Result<Vec<ClientPath>, RunError> {
-        let open =
-            |_| self.runtime.block_on(self.client.open_connection(ring_frames)).map_err(RunError::from);
+        let open = |_| self.client.open_connection(ring_frames).map_err(RunError::from);
         (0..threads).map(open).collect()
     }
 

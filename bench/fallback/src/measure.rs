@@ -23,7 +23,7 @@ use twinpath_time::Duration;
 use twinpath_wire::{EmitError, Protocol};
 
 use super::loss::{Loss, Measure, Pair};
-use super::scratch::{HOST, Scratch, ScratchError, event_loop};
+use super::scratch::{HOST, Scratch, ScratchError};
 use super::traffic;
 
 /// Requests in flight for measures of throughput, and messages per system call of the server.
@@ -150,9 +150,6 @@ pub enum FallbackError {
     /// CPUs.
     #[error("{0}")]
     Cpus(#[from] affinity::AffinityError),
-    /// The event loop.
-    #[error("cannot start an event loop: {0}")]
-    Runtime(std::io::Error),
     /// A server or client thread.
     #[error("a thread of the measurement panicked")]
     Panicked,
@@ -293,9 +290,7 @@ impl<'a> Bench<'a> {
             connections: None,
         };
         let regions = [Arc::clone(self.pool.region())];
-        let runtime = event_loop().map_err(FallbackError::Runtime)?;
-        let (mut attachment, placed) =
-            runtime.block_on(Attachment::attach(self.target(), &plan, &regions))?;
+        let (mut attachment, placed) = Attachment::attach(self.target(), &plan, &regions)?;
         let mut queues = Vec::with_capacity(placed.len());
         for mut placed in placed {
             placed.queue.prepare(&mut self.pool);

@@ -4,7 +4,6 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 
-use tokio::runtime::{Builder, Runtime};
 use twinpath_netlink::route::{LinkAddress, LinkChange, wait_for_carrier};
 use twinpath_netlink::{Netlink, NetlinkError, Protocol};
 use twinpath_sys::netns::NetnsError;
@@ -93,8 +92,4 @@ fn set_up(end: End) -> Result<u32, ScratchError> {
     address.add(&netlink).map_err(failed("give an address to"))?;
     link.up(true).change(&netlink).map_err(failed("set up"))?;
     Ok(ifindex)
-}
-
-pub(super) fn event_loop() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ pub use twinpath_packet::SUPER_FRAME_CHUNKS;
 use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PORTS_MAX, PortId, PortQueue};
 use twinpath_rings::direct::{self, DirectRing};
+use twinpath_sys::clock;
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
@@ -193,28 +195,23 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Attachment {
-    /// Attaches `target` to a path, with one region of frame memory per worker.
+    /// Attaches `target` to a path, with one region of frame memory per worker. Waits while a process that has just died
+    /// may still hold a queue; a caller that must not wait has [`Attaching`].
     ///
     /// # Errors
     /// [`AttachError`]; in this case nothing stays attached.
-    pub async fn attach(
+    pub fn attach(
         target: Target,
         plan: &AttachPlan,
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        let table = target.table()?;
-        match plan.path {
-            Path::Packet | Path::Kernel => Self::attach_packet(target, &table, plan, regions),
-            Path::XdpZeroCopy => {
-                Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::ZeroCopy).await
-            }
-            Path::XdpNative => {
-                Self::attach_xdp(target, &table, plan, regions, XdpMode::Native, CopyMode::Copy).await
-            }
-            Path::XdpGeneric => {
-                Self::attach_xdp(target, &table, plan, regions, XdpMode::Generic, CopyMode::Copy).await
-            }
+        let mut attaching = Attaching::begin(target, plan, regions)?;
+        while let Some(pause) = attaching.open_queues(clock::now())? {
+            let pause = Timespec::try_from(pause).ok();
+            // A signal ends it early, which does no harm.
+            let _ = rustix::event::poll(&mut [], pause.as_ref());
         }
+        Ok(attaching.finish())
     }
 
     fn attach_packet(
@@ -270,14 +267,13 @@ impl Attachment {
         Ok((attachment, placed))
     }
 
-    async fn attach_xdp(
+    /// Attaches the programs of the XDP path, which pass all frames while their map has no sockets.
+    fn attach_xdp(
         target: Target,
         table: &Table,
         plan: &AttachPlan,
-        regions: &[Arc<Region>],
         mode: XdpMode,
-        copy_mode: CopyMode,
-    ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
+    ) -> Result<Self, AttachError> {
         let loading = loading(Steered::Xdp, 1, plan);
         let (mut steering, mut pending, mut replying) = loading.load(plan.replies.as_ref())?;
         let mut tc = None;
@@ -293,41 +289,12 @@ impl Attachment {
             }
         }
         steering.apply(table)?;
-        // The program comes first; it passes all frames while its map has no sockets. If another program
-        // holds the interface, no socket has been opened in vain.
+        // If another program holds the interface, no socket has been opened in vain.
         steering.attach_xdp(target.ifindex, mode)?;
-        let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
-        let (mut placed, mut sockets) = (Vec::new(), Vec::new());
-        let served = plan.rx_queues.min((regions.len() * PORTS_MAX) as u32);
-        if served < plan.rx_queues {
-            tracing::warn!(
-                "queues from {served} on stay with the kernel: a worker serves at most {PORTS_MAX}"
-            );
-        }
-        for queue in 0..served {
-            let worker = queue as usize % regions.len();
-            let config = XdpConfig {
-                id: PortId { port: plan.port, queue: queue as u16 },
-                ifindex: target.ifindex,
-                ring_frames: plan.ring_frames,
-                receives: true,
-                copy_mode,
-                virtual_device: plan.virtual_device,
-            };
-            let port = open_patiently(&config, umems[worker].as_ref(), &regions[worker]).await?;
-            let port = port.failing_open(word_of(pending.as_ref(), config.id));
-            if umems[worker].is_none() {
-                umems[worker] = Some(port.umem().map_err(AttachError::ShareUmem)?);
-            }
-            sockets.push((config.id, port.socket().try_clone_to_owned().map_err(AttachError::Descriptor)?));
-            placed.push(PlacedQueue { worker, queue: Box::new(port) });
-        }
-        let waiting = sockets.len();
         let (path, queues) = (plan.path, plan.rx_queues);
         let no_connections = Some("workers have connections on the packet path only".to_owned());
-        let attachment =
-            Self { steering, target, path, tc, queues, sockets, waiting, pending, replying, no_connections };
-        Ok((attachment, placed))
+        let (sockets, waiting) = (Vec::new(), 0);
+        Ok(Self { steering, target, path, tc, queues, sockets, waiting, pending, replying, no_connections })
     }
 
     /// A worker now serves this queue, so frames are steered to it from here on. Until then the kernel
@@ -455,25 +422,117 @@ const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading<'_> 
     Loading { path, workers, fail_open, virtual_device, connections, super_frames }
 }
 
-/// Opens a queue, trying again while a process that has just died may still hold it.
-async fn open_patiently(
-    config: &XdpConfig,
-    umem: Option<&twinpath_xdp::Umem>,
-    region: &Region,
-) -> Result<XdpPort, AttachError> {
-    let start: Instant = twinpath_sys::clock::now();
-    loop {
-        match XdpPort::open(config, umem, region) {
-            Err(source @ twinpath_xdp::OpenError::Busy { .. }) => {
-                let waited = twinpath_sys::clock::now().since(start);
-                if waited > BUSY_PATIENCE {
-                    return Err(AttachError::StillBusy { source, waited: BUSY_PATIENCE });
-                }
-                tracing::info!("{source}; trying again, as its owner may just have died");
-                tokio::time::sleep(BUSY_PAUSE).await;
+/// An attachment whose programs are attached, and whose queues are being opened.
+///
+/// A process that has just died may still hold a queue. The caller waits for that as it likes, and tries again.
+pub struct Attaching<'a> {
+    attachment: Attachment,
+    placed: Vec<PlacedQueue>,
+    plan: &'a AttachPlan,
+    regions: &'a [Arc<Region>],
+    copy_mode: CopyMode,
+    /// The frame memory of each worker that has a queue.
+    umems: Vec<Option<twinpath_xdp::Umem>>,
+    /// AF_XDP queues to be opened, and how many are.
+    served: u32,
+    opened: u32,
+    /// Since when the next queue has been busy.
+    busy_since: Option<Instant>,
+}
+
+impl<'a> Attaching<'a> {
+    /// Attaches the programs for `target`, with one region of frame memory per worker. On the packet path the queues are
+    /// opened as well.
+    ///
+    /// # Errors
+    /// [`AttachError`]; in this case nothing stays attached.
+    pub fn begin(
+        target: Target,
+        plan: &'a AttachPlan,
+        regions: &'a [Arc<Region>],
+    ) -> Result<Self, AttachError> {
+        let table = target.table()?;
+        let (mode, copy_mode) = match plan.path {
+            Path::Packet | Path::Kernel => {
+                let (attachment, placed) = Attachment::attach_packet(target, &table, plan, regions)?;
+                return Ok(Self::with(attachment, placed, plan, regions));
             }
-            outcome => return Ok(outcome?),
+            Path::XdpZeroCopy => (XdpMode::Native, CopyMode::ZeroCopy),
+            Path::XdpNative => (XdpMode::Native, CopyMode::Copy),
+            Path::XdpGeneric => (XdpMode::Generic, CopyMode::Copy),
+        };
+        let attachment = Attachment::attach_xdp(target, &table, plan, mode)?;
+        let served = plan.rx_queues.min((regions.len() * PORTS_MAX) as u32);
+        if served < plan.rx_queues {
+            tracing::warn!(
+                "queues from {served} on stay with the kernel: a worker serves at most {PORTS_MAX}"
+            );
         }
+        Ok(Self { copy_mode, served, ..Self::with(attachment, Vec::new(), plan, regions) })
+    }
+
+    fn with(
+        attachment: Attachment,
+        placed: Vec<PlacedQueue>,
+        plan: &'a AttachPlan,
+        regions: &'a [Arc<Region>],
+    ) -> Self {
+        let umems = regions.iter().map(|_| None).collect();
+        let (copy_mode, served, opened, busy_since) = (CopyMode::Copy, 0, 0, None);
+        Self { attachment, placed, plan, regions, copy_mode, umems, served, opened, busy_since }
+    }
+
+    /// Opens the queues that are not open yet. Returns how long to wait before the next call, if one is busy; `None`: all
+    /// are open.
+    ///
+    /// # Errors
+    /// [`AttachError`], also if a queue has been busy for longer than a dead owner could hold it.
+    pub fn open_queues(&mut self, now: Instant) -> Result<Option<Duration>, AttachError> {
+        while self.opened < self.served {
+            match self.open_next() {
+                Err(AttachError::Xdp(source @ twinpath_xdp::OpenError::Busy { .. })) => {
+                    let waited = now.since(*self.busy_since.get_or_insert(now));
+                    if waited > BUSY_PATIENCE {
+                        return Err(AttachError::StillBusy { source, waited: BUSY_PATIENCE });
+                    }
+                    tracing::info!("{source}; trying again, as its owner may just have died");
+                    return Ok(Some(BUSY_PAUSE));
+                }
+                outcome => outcome?,
+            }
+            self.busy_since = None;
+        }
+        Ok(None)
+    }
+
+    fn open_next(&mut self) -> Result<(), AttachError> {
+        let (queue, plan) = (self.opened, self.plan);
+        let worker = queue as usize % self.regions.len();
+        let config = XdpConfig {
+            id: PortId { port: plan.port, queue: queue as u16 },
+            ifindex: self.attachment.target.ifindex,
+            ring_frames: plan.ring_frames,
+            receives: true,
+            copy_mode: self.copy_mode,
+            virtual_device: plan.virtual_device,
+        };
+        let port = XdpPort::open(&config, self.umems[worker].as_ref(), &self.regions[worker])?;
+        let port = port.failing_open(word_of(self.attachment.pending.as_ref(), config.id));
+        if self.umems[worker].is_none() {
+            self.umems[worker] = Some(port.umem().map_err(AttachError::ShareUmem)?);
+        }
+        let socket = port.socket().try_clone_to_owned().map_err(AttachError::Descriptor)?;
+        self.attachment.sockets.push((config.id, socket));
+        self.attachment.waiting += 1;
+        self.placed.push(PlacedQueue { worker, queue: Box::new(port) });
+        self.opened += 1;
+        Ok(())
+    }
+
+    /// The attachment and its queues, once [`Self::open_queues`] has opened them all.
+    #[must_use]
+    pub fn finish(self) -> (Attachment, Vec<PlacedQueue>) {
+        (self.attachment, self.placed)
     }
 }
 

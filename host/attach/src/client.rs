@@ -117,7 +117,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; nothing is attached yet.
-    pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
+    pub fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
         let mut mirror = Mirror::open(MirrorLimits::default())?;
         let link = find_link(&mirror, interface)?;
         // Naming an interface for a client is a request for a fast path on it.
@@ -159,10 +159,10 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; in this case nothing stays attached.
-    pub async fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
+    pub fn open(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
         let (socket, local) = connect(self.target).map_err(self.no_socket())?;
         let claim = Claim::flow(FlowKey::new(Protocol::Udp, self.target, local));
-        self.attach(socket.into(), local, claim, None, ring_frames).await
+        self.attach(socket.into(), local, claim, None, ring_frames)
     }
 
     /// Claims the segments of one TCP connection from a free local port to the target. The connection is the caller's to
@@ -171,13 +171,13 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; in this case nothing stays attached.
-    pub async fn open_connection(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
+    pub fn open_connection(&self, ring_frames: u32) -> Result<ClientPath, ClientError> {
         let (socket, local) = tcp_held::hold(self.target).map_err(self.no_socket())?;
         let flows = TcpFlows::load(1).map_err(|error| self.no_attachment(error.into()))?;
         let insert = |flows: &TcpFlows| flows.claims(0)?.insert(local, self.target);
         insert(&flows).map_err(|error: SteerError| self.no_attachment(error.into()))?;
         let claim = Claim::connections(local.port());
-        let path = self.attach(socket, local, claim, Some(Arc::new(flows)), ring_frames).await?;
+        let path = self.attach(socket, local, claim, Some(Arc::new(flows)), ring_frames)?;
         match path.attachment.no_connections() {
             Some(why) => {
                 Err(ClientError::NoConnections { interface: self.facts.name.clone(), why: why.to_owned() })
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    async fn attach(
+    fn attach(
         &self,
         socket: OwnedFd,
         local: SocketAddr,
@@ -219,7 +219,7 @@ impl Client {
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames) + more)?;
         let regions = [Arc::clone(pool.region())];
         let (attachment, queues) =
-            Attachment::attach(target, &plan, &regions).await.map_err(|source| self.no_attachment(source))?;
+            Attachment::attach(target, &plan, &regions).map_err(|source| self.no_attachment(source))?;
         Ok(ClientPath { attachment, queues, pool, local, target: self.target, egress: self.egress, socket })
     }
 

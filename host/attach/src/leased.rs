@@ -206,8 +206,8 @@ impl LeasedInterface {
     ///
     /// # Errors
     /// [`LeaseError`]
-    pub async fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
-        let mut opened = Self::open_for_others(interface, 1, sockets, Load::AtOnce).await?;
+    pub fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
+        let mut opened = Self::open_for_others(interface, 1, sockets, Load::AtOnce)?;
         opened.leases.admit()?;
         let capacity = opened.leases.capacity() as usize;
         let Some([states, _]) = opened.leases.rings(OWN) else { return Err(opened.full()) };
@@ -226,7 +226,7 @@ impl LeasedInterface {
     ///
     /// # Errors
     /// [`LeaseError`]
-    pub async fn open_for_others(
+    pub fn open_for_others(
         interface: &str,
         processes: u32,
         sockets: u32,

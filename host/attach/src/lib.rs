@@ -16,7 +16,7 @@ mod receive_thread;
 mod replying;
 
 pub use attachment::{
-    AttachError, AttachPlan, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, describe,
+    AttachError, AttachPlan, Attaching, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, describe,
     kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -198,13 +196,7 @@ fn attach(
         super_frames: true,
     };
     let regions = [Arc::clone(pool.region())];
-    let attach = || {
-        let attached = pin!(Attachment::attach(target, &plan, &regions));
-        let Poll::Ready(attached) = attached.poll(&mut Context::from_waker(Waker::noop())) else {
-            unreachable!("the packet path does not wait")
-        };
-        attached.unwrap()
-    };
+    let attach = || Attachment::attach(target, &plan, &regions).unwrap();
     let (attachment, mut placed) = near.run(attach).unwrap();
     (attachment, placed.pop().unwrap().queue)
 }

@@ -12,7 +12,7 @@ use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
 use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::path::{Announcements, device};
 use twinpath_attach::{
-    AttachError, AttachPlan, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link, learn_facts,
+    AttachError, AttachPlan, Attaching, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link, learn_facts,
     pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
@@ -387,7 +387,11 @@ impl Instance {
             super_frames: self.connections.flows().is_some(),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
-        let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
+        let mut attaching = Attaching::begin(target, &plan, &regions)?;
+        while let Some(pause) = attaching.open_queues(clock::now())? {
+            tokio::time::sleep(pause).await;
+        }
+        let (attachment, placed) = attaching.finish();
         self.interface.next_port = self.interface.next_port.wrapping_add(1);
         self.interface.attachment = Some(attachment);
         self.show_replies();

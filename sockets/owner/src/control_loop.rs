@@ -96,7 +96,7 @@ impl Controlled for Owner {
             Woken::Knocked => self.let_in(),
             Woken::Program(number) => {
                 self.heard = number;
-                self.attend(number).await;
+                self.attend(number);
             }
             Woken::Unused(number) => self.take_unused_number(number),
             Woken::Taker => return self.taker_spoke(),
@@ -158,9 +158,9 @@ impl Owner {
             // Its program runs meanwhile, and may need all CPUs.
             let load = Load::WhenIdle;
             let (programs, sockets) = (limits.programs, limits.sockets_per_program);
-            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets, load).await?)
+            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets, load)?)
         } else {
-            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1, Load::AtOnce).await?);
+            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1, Load::AtOnce)?);
             None
         };
         let mirror = Awaited::new(Mirror::open(MirrorLimits::default())?)?;

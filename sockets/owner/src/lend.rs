@@ -78,7 +78,7 @@ impl Owner {
     }
 
     /// Does what a program asks for.
-    pub(crate) async fn attend(&mut self, number: u64) {
+    pub(crate) fn attend(&mut self, number: u64) {
         for _ in 0..MESSAGES_MAX {
             let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
             let heard = self.programs[at].hear();
@@ -110,7 +110,7 @@ impl Owner {
                 }
                 Heard::Said(Request::Open { request, interface }, descriptors) => {
                     aside::close(descriptors);
-                    if !self.open(at, request, &interface).await {
+                    if !self.open(at, request, &interface) {
                         self.dismiss(at, "it does not read what it has asked for");
                     }
                     return;
@@ -127,7 +127,7 @@ impl Owner {
                     self.give_unread(at, ring);
                 }
                 Heard::Said(Request::Lend { request, interface }, descriptors) => {
-                    if !self.answer(at, request, &interface, descriptors).await {
+                    if !self.answer(at, request, &interface, descriptors) {
                         self.dismiss(at, "it does not read what it has asked for");
                     }
                     return;
@@ -193,12 +193,12 @@ impl Owner {
     }
 
     /// Makes the rings of a program, before it asks for the first lease. Returns whether it could be answered.
-    async fn open(&mut self, at: usize, request: u32, interface: &str) -> bool {
+    fn open(&mut self, at: usize, request: u32, interface: &str) -> bool {
         let opened = match self.programs[at].process {
             Some(_) => Ok(()),
             None if interface != self.plan.interface => Err(self.is_not(interface)),
             None => match self.spend_opening(at) {
-                Ok(()) => self.admit_to_interface(at).await.map(drop).map_err(Refusal::from),
+                Ok(()) => self.admit_to_interface(at).map(drop).map_err(Refusal::from),
                 Err(why) => Err(why),
             },
         };
@@ -220,9 +220,9 @@ impl Owner {
     }
 
     /// Returns whether the program could be answered.
-    async fn answer(&mut self, at: usize, request: u32, interface: &str, descriptors: Vec<OwnedFd>) -> bool {
+    fn answer(&mut self, at: usize, request: u32, interface: &str, descriptors: Vec<OwnedFd>) -> bool {
         let lent = match descriptors.as_slice() {
-            [socket] => self.lend(at, interface, socket.as_fd()).await,
+            [socket] => self.lend(at, interface, socket.as_fd()),
             _ => Err(Refusal::NotOneSocket),
         };
         // Closing a UDP socket never waits, and its program may bind the port again as soon as it has closed its own.
@@ -249,7 +249,7 @@ impl Owner {
         }
     }
 
-    async fn lend(
+    fn lend(
         &mut self,
         at: usize,
         interface: &str,
@@ -259,7 +259,7 @@ impl Owner {
         self.spend(at)?;
         let process = match self.programs[at].process {
             Some(process) => process,
-            None => self.admit_to_interface(at).await?,
+            None => self.admit_to_interface(at)?,
         };
         let Some(interface) = &mut self.leased else { return Err(Refusal::NoRings) };
         let loan = interface.lend_to_other(process, socket, local)?;
@@ -268,7 +268,7 @@ impl Owner {
     }
 
     /// Gives a program that has none a number on the interface.
-    async fn admit_to_interface(&mut self, at: usize) -> Result<u32, LeaseError> {
+    fn admit_to_interface(&mut self, at: usize) -> Result<u32, LeaseError> {
         let begun = clock::now();
         let interface = match &mut self.leased {
             Some(interface) => interface,
@@ -280,7 +280,7 @@ impl Owner {
                     limits.sockets_per_program,
                     Load::AtOnce,
                 );
-                empty.insert(opened.await?)
+                empty.insert(opened?)
             }
         };
         let admitted = interface.admit();

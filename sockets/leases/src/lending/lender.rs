@@ -188,18 +188,8 @@ impl Lender {
     }
 
     fn own(interface: &str) -> Result<Self, LendError> {
-        let open = || -> Result<LeasedInterface, LendError> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX)).map_err(by_own_rights)
-        };
-        // A thread of a tokio runtime must not wait in another one. One that it starts is in the same network namespace.
-        let opened = if tokio::runtime::Handle::try_current().is_ok() {
-            let opened = std::thread::scope(|scope| scope.spawn(open).join());
-            opened.unwrap_or_else(|_| Err(io::Error::other("opening the interface has panicked").into()))
-        } else {
-            open()
-        };
-        opened.map(|opened| Self::Own(Box::new(opened)))
+        let opened = LeasedInterface::open(interface, SOCKETS_MAX).map_err(by_own_rights)?;
+        Ok(Self::Own(Box::new(opened)))
     }
 
     /// Gives a UDP socket that is bound to `local` a lease, and what it can send by: without it, it sends by the kernel. Waits some tens

@@ -156,10 +156,8 @@ fn attach(
             super_frames: false,
             connections: None,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let regions = [Arc::clone(region)];
-        runtime
-            .block_on(Attachment::attach(target, &plan, &regions))
+        Attachment::attach(target, &plan, &regions)
             .with_context(|| format!("cannot attach to {}", end.interface))
     })?
 }
