@@ -25,7 +25,9 @@ pub trait Listener: 'static {
     where
         Self: 'a;
 
-    /// Whether the server may read a connection without an event ([`Self::unwatch`]).
+    /// Whether the server may read a connection without an event ([`Self::unwatch`]), because an event costs more than a
+    /// read. If not, events announce everything. In both cases the reads of a connection may be delayed for some tens of
+    /// microseconds.
     const MAY_POLL: bool = false;
 
     /// Starts to announce connections that wait to be accepted.

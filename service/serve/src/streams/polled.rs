@@ -5,6 +5,9 @@
 //! packet. A single busy connection needs neither. The epoll is still asked every 20 microseconds, for the
 //! other connections. Once those have more than a little to do, or the polled connection falls silent, the
 //! epoll watches the polled one again. Reads of a polled connection may be delayed ([`ReadDelay`]).
+//!
+//! The engine of the fast path announces events at no cost. There the only busy connection is chosen in the same way, but
+//! for its delay alone: events go on announcing it, and the worker may sleep.
 
 use twinpath_time::{Duration, Instant};
 
@@ -70,6 +73,12 @@ impl Polled {
     #[inline]
     pub(crate) fn may_read(&self, now: Instant) -> bool {
         self.delay.may_read(now)
+    }
+
+    /// When the connection may be read.
+    #[inline]
+    pub(crate) const fn next_read(&self) -> Instant {
+        self.delay.next_read()
     }
 
     /// Whether the peer seems to send several requests at a time.

@@ -84,6 +84,12 @@ impl ReadDelay {
         now >= self.next
     }
 
+    /// When it may be read.
+    #[inline]
+    pub(crate) const fn next_read(&self) -> Instant {
+        self.next
+    }
+
     /// Records a read that returned `bytes` bytes.
     #[inline]
     pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {

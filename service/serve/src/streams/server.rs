@@ -94,6 +94,8 @@ pub struct StreamServer<L: Listener, C> {
     sources: Sources,
     deadlines: Wheel,
     polled: Polled,
+    /// An event has named the connection in `polled`, and its read is delayed.
+    is_delayed: bool,
     /// Connections that have more to do, although no descriptor will report an event for them.
     again: Waiting,
     /// Connections that wait for room in the handler pool.
@@ -129,6 +131,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             sources: Sources::default(),
             deadlines: Wheel::new(),
             polled: Polled::default(),
+            is_delayed: false,
             again: Waiting::default(),
             sent: 0,
             received: 0,
@@ -211,13 +214,14 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         if !self.again.is_empty() || self.ending.is_some() {
             return Instant::ZERO;
         }
-        self.deadlines.next().min(self.listener.paused_until())
+        let read = if self.is_delayed { self.polled.next_read() } else { Instant::NEVER };
+        self.deadlines.next().min(self.listener.paused_until()).min(read)
     }
 
     /// Whether a connection is polled without an event, so that the worker must not sleep.
     #[inline]
     pub const fn spins(&self) -> bool {
-        self.polled.number().is_some()
+        L::MAY_POLL && self.polled.number().is_some()
     }
 
     /// Whether the last run received bytes from the polled connection.
@@ -232,6 +236,9 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
     }
 
     fn poll_nobody(&mut self, io: &L::Io<'_>) {
+        if !L::MAY_POLL {
+            return;
+        }
         let polled = self.polled.number();
         // A connection does not become the polled one over several sleeps: each sleep would undo it.
         self.polled.forget();
@@ -309,6 +316,9 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         if call.now >= self.listener.paused_until() {
             self.listener.resume(call.io);
         }
+        if self.is_delayed && self.polled.may_read(call.now) {
+            self.read_delayed(call);
+        }
         for _ in 0..CLOSE_BURST {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
             self.came_due(number, call);
@@ -356,6 +366,9 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             Ready::Connection { number, ends } => (number, ends),
             Ready::Accept(place) => return self.accept(place, &mut call) > 0,
         };
+        if !L::MAY_POLL && self.delays(number, ends, call.now) {
+            return false;
+        }
         // The connection may have closed earlier in this turn.
         let Some(Tracked { connection, .. }) = self.table.get(number) else { return false };
         connection.woken(ends);
@@ -363,15 +376,59 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             self.again.add(number);
             return true;
         }
+        let before = self.received;
         if self.listener.wants_stamp(call.io) {
             self.work_stamped(number, &mut call);
         } else {
             self.work(number, &mut call);
         }
-        if L::MAY_POLL && self.polled.named(number, call.now) {
+        if !L::MAY_POLL && self.polled.number() == Some(number) {
+            self.polled.was_read(call.now, (self.received - before) as u64);
+        } else if self.polled.named(number, call.now) && L::MAY_POLL {
             self.poll(number, call.io);
         }
         self.table.get(number).is_none_or(|entry| entry.connection.touched() == call.now)
+    }
+
+    /// Whether the read of a connection that an event has named is delayed, so that several of its requests are answered
+    /// together. For a listener that tells of all connections at no cost: none has to be polled.
+    #[inline]
+    fn delays(&mut self, number: u32, ends: bool, now: Instant) -> bool {
+        if self.polled.number().is_none() {
+            return false;
+        }
+        if self.polled.is_over(now) {
+            self.forget_polled();
+            return false;
+        }
+        if self.polled.number() != Some(number) {
+            return false;
+        }
+        self.is_delayed = !ends && !self.polled.may_read(now);
+        self.is_delayed
+    }
+
+    /// Reads the connection whose delay is over.
+    fn read_delayed<S: Service<Connection = C>>(&mut self, call: &mut Call<'_, '_, S, L>) {
+        self.is_delayed = false;
+        let Some(number) = self.polled.number() else { return };
+        let Some(Tracked { connection, .. }) = self.table.get(number) else { return self.polled.forget() };
+        connection.woken(false);
+        let before = self.received;
+        self.work(number, call);
+        self.polled.was_read(call.now, (self.received - before) as u64);
+    }
+
+    /// No read is delayed any more.
+    fn forget_polled(&mut self) {
+        if std::mem::take(&mut self.is_delayed)
+            && let Some(number) = self.polled.number()
+            && let Some(Tracked { connection, .. }) = self.table.get(number)
+        {
+            connection.woken(false);
+            self.again.add(number);
+        }
+        self.polled.forget();
     }
 
     /// Like [`Self::work`], for a connection that the worker was woken for: the idle policy learns when its

@@ -55,6 +55,119 @@ fn lines_in_pieces_are_answered_whole_in_order_and_once_on_each_connection() {
     }
 }
 
+const REQUEST: &[u8] = b"forty-four bytes that are asked and answered\n";
+/// One that sends a request each 4.5 us while fewer than 128 are under way, and needs 1.5 us for each answer, whatever
+/// it holds.
+struct Pipelining {
+    peer: usize,
+    sends_at: u64,
+    now: u64,
+    said: usize,
+    answers: usize,
+}
+
+impl Pipelining {
+    fn new(peer: usize) -> Self {
+        Self { peer, sends_at: 0, now: 0, said: 0, answers: 0 }
+    }
+
+    /// Requests answered within this time, and how many answers it were.
+    fn play(&mut self, rig: &mut Rig<Lines>, time_ns: u64) -> (usize, usize) {
+        let (end, taken, answers) = (self.now + time_ns, self.taken(rig), self.answers);
+        let mut took = 0;
+        while self.now < end {
+            while self.sends_at <= self.now && self.said < self.taken(rig) + 128 {
+                rig.say(self.peer, REQUEST);
+                self.said += 1;
+                self.sends_at += 4_500;
+            }
+            let before = self.taken(rig);
+            rig.turn_after(Duration::from_nanos(500 + took));
+            // An answer takes the worker its time.
+            took = if self.taken(rig) > before { 6_500 } else { 0 };
+            if took > 0 {
+                self.answers += 1;
+                self.sends_at = self.sends_at.max(self.now) + 1_500;
+                rig.open_window(self.peer, 1_000_000);
+            }
+            self.now += 500 + took;
+        }
+        (self.taken(rig) - taken, self.answers - answers)
+    }
+
+    fn taken(&self, rig: &mut Rig<Lines>) -> usize {
+        rig.peer(self.peer).taken.len() / REQUEST.len()
+    }
+}
+
+/// A rig with a connection whose reads are delayed.
+fn delayed() -> (Rig<Lines>, Pipelining) {
+    let mut rig = Rig::new(Lines, LIMITS);
+    let mut pipelining = Pipelining::new(rig.connect());
+    let (first, _) = pipelining.play(&mut rig, 2_000_000);
+    pipelining.play(&mut rig, 100_000_000);
+    let (requests, answers) = pipelining.play(&mut rig, 20_000_000);
+    assert!(requests > first * 11, "{requests} requests in 20 ms, {first} in 2 ms");
+    assert!(requests > 3 * answers, "{requests} requests in {answers} answers");
+    assert!(!rig.server.spins(), "events announce all");
+    (rig, pipelining)
+}
+
+#[test]
+fn requests_that_are_under_way_together_are_answered_together_if_that_is_faster() {
+    let (mut rig, Pipelining { peer, said, .. }) = delayed();
+    // One that comes alone is read at once, and the next one when its delay is over, although no event announces it.
+    rig.turn_after(Duration::from_micros(100));
+    for is_first in [true, false] {
+        rig.say(peer, REQUEST);
+        rig.turn_after(Duration::from_nanos(1));
+        let wait = rig.may_wait();
+        assert_eq!(wait > Duration::from_micros(40), is_first, "{wait:?}");
+        if !is_first {
+            rig.turn_after(wait);
+        }
+    }
+    assert_eq!(rig.peer(peer).taken.len(), (said + 2) * REQUEST.len());
+    assert!(rig.may_wait() > Duration::from_secs(1), "nothing is left: {:?}", rig.may_wait());
+}
+
+#[test]
+fn a_connection_whose_read_is_delayed_gives_way_and_ends_like_others() {
+    // Another one is busy, too: nothing is delayed any more.
+    let (mut rig, mut pipelining) = delayed();
+    let other = rig.connect();
+    for round in 0..40 {
+        rig.say(pipelining.peer, REQUEST);
+        rig.say(other, REQUEST);
+        rig.turn_after(Duration::from_micros(5));
+        assert_eq!(rig.peer(other).taken.len(), (round + 1) * REQUEST.len(), "the other one never waits");
+        rig.open_window(other, REQUEST.len());
+    }
+    pipelining.said += 40;
+    rig.turn();
+    assert_eq!(pipelining.taken(&mut rig), pipelining.said);
+    // It is closed, or reset, while it waits.
+    for is_reset in [true, false] {
+        let (mut rig, Pipelining { peer, .. }) = delayed();
+        for _ in 0..2 {
+            rig.say(peer, REQUEST);
+            rig.turn_after(Duration::from_nanos(1));
+        }
+        if is_reset {
+            rig.reset(peer);
+        } else {
+            rig.half_close(peer);
+        }
+        rig.turns();
+        assert!(rig.peer(peer).is_over);
+        rig.holds_nothing();
+        let next = rig.connect();
+        rig.say(next, REQUEST);
+        rig.turns();
+        assert_eq!(rig.peer(next).taken, REQUEST);
+    }
+}
+
 #[test]
 fn a_request_in_progress_is_held_where_it_arrived_and_counts_until_the_rest_comes() {
     let mut rig = Rig::new(Lines, LIMITS);

@@ -238,7 +238,12 @@ impl<S: Service> Rig<S> {
 
     /// A turn: events, then what is due. Returns whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        self.now += Duration::from_micros(100);
+        self.turn_after(Duration::from_micros(100))
+    }
+
+    /// A turn, so long after the one before. Returns whether there was anything to do.
+    pub(super) fn turn_after(&mut self, time: Duration) -> bool {
+        self.now += time;
         let listener = self.server.listener();
         let mut events = Vec::new();
         if listener.listens && listener.paused_until.is_none() && !listener.waiting.is_empty() {
@@ -264,6 +269,11 @@ impl<S: Service> Rig<S> {
             }
         }
         panic!("it spins");
+    }
+
+    /// How long the worker may wait now.
+    pub(super) fn may_wait(&self) -> Duration {
+        self.server.next_deadline().since(self.now)
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
