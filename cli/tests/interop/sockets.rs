@@ -312,10 +312,21 @@ impl Hostile {
         (received.len > 0).then(|| (Answer::decode(&bytes[..received.len]).unwrap(), received.fds))
     }
 
-    fn ask(&self, interface: &str, descriptors: &[BorrowedFd<'_>]) -> (Answer, Vec<OwnedFd>) {
+    /// The last answer to a request for a lease. The descriptor is shown again if the program had no rings.
+    fn asks(&self, interface: &str, descriptors: &[BorrowedFd<'_>]) -> Option<(Answer, Vec<OwnedFd>)> {
         let request = Request::Lend { request: 5, interface: interface.to_owned() };
         self.say(&request.encode(), descriptors);
-        self.hear().expect("the owner answers")
+        loop {
+            match self.hear()? {
+                (Answer::Opened { request: 5 }, _) => self.say(&request.encode(), descriptors),
+                (Answer::Seen { request: 5 }, _) => {}
+                last => return Some(last),
+            }
+        }
+    }
+
+    fn ask(&self, interface: &str, descriptors: &[BorrowedFd<'_>]) -> (Answer, Vec<OwnedFd>) {
+        self.asks(interface, descriptors).expect("the owner answers")
     }
 
     fn is_refused(&self, interface: &str, descriptors: &[BorrowedFd<'_>], why: &str) {
@@ -373,6 +384,27 @@ fn a_program_gets_nothing_but_rings_for_udp_sockets_of_its_own() {
     assert_eq!(child.unwrap().wait().unwrap(), Some(0));
     hostile.is_refused("vs", &[socket.as_fd()], "has a lease already");
     assert_eq!(owned.sockets(), [1]);
+}
+
+#[test]
+fn a_socket_that_the_owner_has_seen_is_closed_with_the_programs_own_descriptor() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let program = Hostile::new(&owned);
+    let first = owned.as_nobody(|| kernel_socket(7135));
+    assert!(matches!(program.ask("vs", &[first.as_fd()]), (Answer::Lent { .. }, _)));
+    for round in 0..20 {
+        let socket = owned.as_nobody(|| kernel_socket(7136));
+        let request = Request::Lend { request: round, interface: "vs".to_owned() };
+        program.say(&request.encode(), &[socket.as_fd()]);
+        assert_eq!(program.hear().map(|(answer, _)| answer), Some(Answer::Seen { request: round }));
+        drop(socket);
+        // The owner is still busy with its lease.
+        let again = owned.as_nobody(|| KernelSocket::bind((SERVER, 7136)));
+        assert!(again.is_ok(), "{round}: {again:?}");
+        let answer = program.hear().map(|(answer, _)| answer);
+        let Some(Answer::Lent { ring, .. }) = answer else { panic!("no lease: {answer:?}") };
+        program.say(&Request::end(ring, false), &[]);
+    }
 }
 
 #[test]
@@ -534,9 +566,7 @@ fn a_program_that_asks_for_nothing_keeps_no_other_out() {
     until("the silent program's place is another's", || {
         let socket = owned.as_nobody(|| (Hostile::of_this_user(&owned), kernel_socket(7182)));
         let (other, socket) = socket;
-        let request = Request::Lend { request: 5, interface: "vs".to_owned() };
-        other.say(&request.encode(), &[socket.as_fd()]);
-        match other.hear() {
+        match other.asks("vs", &[socket.as_fd()]) {
             Some((Answer::Lent { .. }, _)) => fast = Some((other, socket)),
             Some((Answer::Refused { request: 0, why }, _)) => {
                 assert!(why.contains("--programs-per-user"), "{why}")
@@ -561,9 +591,7 @@ fn programs_of_a_user_that_come_and_go_without_end_get_rings_now_and_then() {
     let socket = owned.as_nobody(|| kernel_socket(7191));
     let asks = || {
         let hostile = Hostile::new(&owned);
-        let request = Request::Lend { request: 5, interface: "vs".to_owned() };
-        hostile.say(&request.encode(), &[socket.as_fd()]);
-        hostile.hear().map(|(answer, _)| answer)
+        hostile.asks("vs", &[socket.as_fd()]).map(|(answer, _)| answer)
     };
     until(
         "it is refused for a while",

@@ -222,7 +222,7 @@ impl LeasedInterface {
     }
 
     /// Like [`Self::open`], for sockets of up to `processes` other processes, which send through the kernel
-    /// ([`LeasedInterface::lend_to_other`]). Each of them has up to `sockets`.
+    /// ([`LeasedInterface::assign_to_other`]). Each of them has up to `sockets`.
     ///
     /// # Errors
     /// [`LeaseError`]
@@ -268,7 +268,8 @@ impl LeasedInterface {
         socket: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> Result<(OwnLease, Sending), LeaseError> {
-        let number = self.place_for(OWN, socket, local)?;
+        self.look_for_bypassed(local)?;
+        let number = self.place_for(OWN, socket)?;
         let (lease, sending) = self.ring(number)?;
         if let Some(frames) = &sending.frames
             && let Ok(bytes) = socket_send_buffer_size(socket)
@@ -276,7 +277,7 @@ impl LeasedInterface {
             // The kernel doubles the value that is set. If it refuses, its default applies.
             let _ = set_socket_send_buffer_size(frames, bytes / 2);
         }
-        if let Err(error) = self.occupy(OWN, number, socket, local) {
+        if let Err(error) = self.occupy(number, socket, local) {
             self.idle.push((number, lease, sending));
             return Err(error);
         }
@@ -305,25 +306,25 @@ impl LeasedInterface {
         self.places.get_mut((process * self.leases.capacity() + number) as usize)
     }
 
-    /// A free lease of the process for this socket.
-    pub(crate) fn place_for(
-        &self,
-        process: u32,
-        socket: BorrowedFd<'_>,
-        local: SocketAddr,
-    ) -> Result<u32, LeaseError> {
-        let capacity = self.leases.capacity() as usize;
-        let places = self.places.chunks(capacity).nth(process as usize).unwrap_or_default();
-        let number = places.iter().position(|place| place.claim.is_none()).ok_or_else(|| self.full())?;
+    /// Whether the kernel is configured to do something with the datagrams of that port that a ring would bypass.
+    ///
+    /// # Errors
+    /// [`LeaseError::Bypassed`]
+    pub(crate) fn look_for_bypassed(&self, local: SocketAddr) -> Result<(), LeaseError> {
         let claimed = Claimed {
             ifindex: self.target.ifindex,
             interface: self.facts.name.clone(),
             addresses: self.target.addresses.clone(),
             ports: vec![local.port()],
         };
-        if let Some(bypassed) = bypassed::look_for_sockets(&claimed) {
-            return Err(LeaseError::Bypassed(bypassed));
-        }
+        bypassed::look_for_sockets(&claimed).map_or(Ok(()), |bypassed| Err(LeaseError::Bypassed(bypassed)))
+    }
+
+    /// A free lease of the process for this socket.
+    pub(crate) fn place_for(&self, process: u32, socket: BorrowedFd<'_>) -> Result<u32, LeaseError> {
+        let capacity = self.leases.capacity() as usize;
+        let places = self.places.chunks(capacity).nth(process as usize).unwrap_or_default();
+        let number = places.iter().position(|place| place.claim.is_none()).ok_or_else(|| self.full())?;
         if has_filter(socket).map_err(LeaseError::Filter)? {
             return Err(LeaseError::Filtered);
         }
@@ -335,7 +336,17 @@ impl LeasedInterface {
     }
 
     /// Gives the lease with this number, which must be free, to the socket.
-    pub(crate) fn occupy(
+    fn occupy(&mut self, number: u32, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(), LeaseError> {
+        let occupied = self.assign(OWN, number, socket, local).and_then(|()| self.settle(OWN, number));
+        occupied.inspect_err(|_| {
+            // It fails only if this is no longer a socket.
+            let _ = self.leases.withdrawal().withdraw(socket);
+            self.vacate(OWN, number);
+        })
+    }
+
+    /// The socket is to have the lease with this number, which must be free. It does not wait.
+    pub(crate) fn assign(
         &mut self,
         process: u32,
         number: u32,
@@ -348,19 +359,16 @@ impl LeasedInterface {
         place.claim = Some(Claim::port(Protocol::Udp, local.port()));
         place.local = Some(local);
         let lent = place.lent;
-        // In this order: when the claim is in force, everything that was passed before has reached the
-        // socket.
-        let assigned = self.leases.assign(socket, Assigned { process, number, lent });
-        let assigned = assigned.map_err(LeaseError::from).and_then(|()| {
-            let table = self.table()?;
-            Ok(self.leases.apply_and_settle(&table)?)
-        });
-        if assigned.is_err() {
-            // It fails only if this is no longer a socket.
-            let _ = self.leases.withdrawal().withdraw(socket);
-            self.vacate(process, number);
-        }
-        assigned
+        Ok(self.leases.note(socket, Assigned { process, number, lent })?)
+    }
+
+    /// The socket that was assigned the lease with this number has it from now on. When this returns, everything that was
+    /// passed before has reached the socket.
+    pub(crate) fn settle(&mut self, process: u32, number: u32) -> Result<(), LeaseError> {
+        let Some(lent) = self.place(process, number).map(|place| place.lent) else { return Ok(()) };
+        self.leases.give(Assigned { process, number, lent })?;
+        let table = self.table()?;
+        Ok(self.leases.apply_and_settle(&table)?)
     }
 
     /// Takes the lease with this number from its socket. It does not wait: the contents of other rings may

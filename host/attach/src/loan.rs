@@ -47,19 +47,35 @@ impl LeasedInterface {
         self.leases.release(process, table.as_ref());
     }
 
-    /// Gives a lease to a socket of another process, which is bound to `local`. Waits like
-    /// [`LeasedInterface::lend`]. This process need not keep the descriptor.
+    /// The first half of giving a lease to a socket of another process, which is bound to `local`. It does not wait, and is all
+    /// that the descriptor is needed for: a socket is closed with its last descriptor, so this process closes its own now. Returns the
+    /// number of the lease; [`Self::settle_for_other`] must follow.
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
-    pub fn lend_to_other(
+    pub fn assign_to_other(
         &mut self,
         process: u32,
         socket: BorrowedFd<'_>,
         local: SocketAddr,
+    ) -> Result<u32, LeaseError> {
+        let number = self.place_for(process, socket)?;
+        self.assign(process, number, socket, local).inspect_err(|_| self.vacate(process, number))?;
+        Ok(number)
+    }
+
+    /// The second half. Waits like [`LeasedInterface::lend`].
+    ///
+    /// # Errors
+    /// [`LeaseError`]; the socket then has no lease.
+    pub fn settle_for_other(
+        &mut self,
+        process: u32,
+        number: u32,
+        local: SocketAddr,
     ) -> Result<Loan, LeaseError> {
-        let number = self.place_for(process, socket, local)?;
-        self.occupy(process, number, socket, local)?;
+        let settled = self.look_for_bypassed(local).and_then(|()| self.settle(process, number));
+        settled.inspect_err(|_| self.vacate(process, number))?;
         Ok(Loan { number, capacity: self.leases.capacity(), on: self.on() })
     }
 

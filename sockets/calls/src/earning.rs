@@ -7,13 +7,15 @@
 use std::mem;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use libc::c_int;
 use twinpath_leases::WhyKernel;
+use twinpath_leases::lending::Connection;
 use twinpath_leases::sockets::early::{self, DESCRIPTORS, EarlyWaits};
 use twinpath_leases::sockets::{Access, Asking, Lent, LentOn};
 use twinpath_sys::clock;
+use twinpath_time::Duration;
 
 /// A socket has to receive this many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
 pub const ENOUGH: u8 = 64;
@@ -174,8 +176,50 @@ pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), WhyKernel> {
     }
 }
 
-/// The socket of a request is closed, or stays with the kernel.
-pub(crate) fn abandon(descriptor: c_int) {
+/// How long a socket that is closed waits for an owner that holds it. It usually takes an owner some 50 us to let it go, and longer if it
+/// is busy with a lease for another program.
+const LETS_GO: Duration = Duration::from_millis(200);
+
+/// Whether the owner may hold the socket that it is asked for a lease for.
+enum Held {
+    No,
+    /// Its answer may say that it does not any more.
+    By(Option<Arc<Connection>>),
+}
+
+fn is_held(descriptor: c_int) -> Held {
+    let asked = with_requests(|requests| {
+        let request = requests.iter().find(|request| request.descriptor == descriptor);
+        request.map_or(Held::No, |Request { asking, .. }| match asking.may_hold() {
+            Some(false) => Held::No,
+            Some(true) => Held::By(asking.owner()),
+            None => Held::By(None),
+        })
+    });
+    asked.unwrap_or(Held::By(None))
+}
+
+/// The socket is about to be closed. In the kernel its port is then free, and its share of a group's datagrams another one's.
+/// An owner that was shown the socket has it until it has looked at it: that is waited for.
+fn let_go(descriptor: c_int) {
+    let until = clock::now() + LETS_GO;
+    while let Held::By(owner) = is_held(descriptor)
+        && clock::now() < until
+    {
+        match owner {
+            Some(owner) if owner.wait_for_answer().is_err() => return,
+            Some(_) => {}
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// The socket of a request is closed, or stays with the kernel. `may_wait`: no handler of a signal has called, which may have
+/// interrupted what is waited for.
+pub(crate) fn abandon(descriptor: c_int, may_wait: bool) {
+    if may_wait {
+        let_go(descriptor);
+    }
     with_requests(|requests| {
         for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
             request.descriptor = -1;

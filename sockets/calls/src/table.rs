@@ -80,6 +80,8 @@ pub struct Tell {
     pub pays_not: fn(c_int),
     /// The process was made by other means than `fork(3)`, whose handlers have not run.
     pub was_forked: fn(),
+    /// Whether a handler of a signal has called.
+    pub is_handler: fn() -> bool,
 }
 
 static TELL: OnceLock<Tell> = OnceLock::new();
@@ -175,11 +177,16 @@ const fn is_undecided_value(value: u8) -> bool {
 
 /// A socket without a lease stays with the kernel.
 pub fn keep_with_kernel(descriptor: c_int) {
-    if is_asked(descriptor) {
-        earning::abandon(descriptor);
-    }
+    abandon(descriptor);
     earning::forget_memberships(descriptor);
     set_kernel(descriptor);
+}
+
+/// If the owner was asked for a lease for the socket, it is given back.
+fn abandon(descriptor: c_int) {
+    if is_asked(descriptor) {
+        earning::abandon(descriptor, !TELL.get().is_some_and(|tell| (tell.is_handler)()));
+    }
 }
 
 /// The program has named the port of a socket for which nothing was decided yet.
@@ -637,6 +644,7 @@ pub fn passed_on(descriptor: c_int) {
 
 /// The process ends: it uses none of the sockets any more that others have as well.
 pub fn process_ends() {
+    tracked().for_each(abandon);
     tracked().filter_map(users::shared).for_each(|shared| shared.end(users::own()));
 }
 

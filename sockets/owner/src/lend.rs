@@ -21,6 +21,13 @@ const MESSAGES_MAX: usize = 8;
 /// Programs that are let in in one turn.
 const LET_IN_MAX: usize = 8;
 
+/// A socket that is to have a lease.
+struct Assigned {
+    process: u32,
+    number: u32,
+    local: SocketAddr,
+}
+
 impl Owner {
     /// Accepts programs that wait, within the limits.
     pub(crate) fn let_in(&mut self) {
@@ -219,10 +226,10 @@ impl Owner {
         Refusal::OtherInterface { own: self.plan.interface.clone(), asked: interface.to_owned() }
     }
 
-    /// Returns whether the program could be answered.
+    /// Gives the socket a lease that comes with a request. Returns whether the program could be answered.
     fn answer(&mut self, at: usize, request: u32, interface: &str, descriptors: Vec<OwnedFd>) -> bool {
-        let lent = match descriptors.as_slice() {
-            [socket] => self.lend(at, interface, socket.as_fd()),
+        let assigned = match descriptors.as_slice() {
+            [socket] => self.assign(at, interface, socket.as_fd()),
             _ => Err(Refusal::NotOneSocket),
         };
         // Closing a UDP socket never waits, and its program may bind the port again as soon as it has closed its own.
@@ -231,40 +238,54 @@ impl Owner {
             .partition(|socket| SocketKind::of(socket.as_fd()) == Ok(Some(SocketKind::Udp)));
         drop(sockets);
         aside::close(others);
-        let program = &mut self.programs[at];
-        match lent {
-            Ok((ring, loan)) => {
-                let memory = program.process.zip(self.leased.as_ref());
-                let memory = memory.and_then(|(process, interface)| interface.memory(process));
-                let Some(memory) = memory else { return false };
-                program.rings.push(ring);
-                program.answer(&Answer::Lent { request, ring: ring.ring, loan }, &memory)
-            }
-            Err(why) => {
-                self.refused.leases.add(1);
-                tracing::debug!(pid = program.pid, user = program.user, "a socket gets no lease: {why}");
-                program.refused();
-                program.answer(&Answer::Refused { request, why: why.to_string() }, &[])
-            }
-        }
+        let assigned = match assigned {
+            Ok(Some(assigned)) => assigned,
+            // It takes a while, and the program shows the socket again.
+            Ok(None) => return self.open(at, request, interface),
+            Err(why) => return self.refuse(at, request, &why),
+        };
+        self.programs[at].answer(&Answer::Seen { request }, &[]) && self.settle(at, request, assigned)
     }
 
-    fn lend(
+    /// A socket gets no lease.
+    fn refuse(&mut self, at: usize, request: u32, why: &Refusal) -> bool {
+        self.refused.leases.add(1);
+        let program = &mut self.programs[at];
+        tracing::debug!(pid = program.pid, user = program.user, "a socket gets no lease: {why}");
+        program.refused();
+        program.answer(&Answer::Refused { request, why: why.to_string() }, &[])
+    }
+
+    /// All that the descriptor of a socket is needed for. It does not wait. `None`: the program has no rings.
+    fn assign(
         &mut self,
         at: usize,
         interface: &str,
         socket: BorrowedFd<'_>,
-    ) -> Result<(Ring, twinpath_attach::Loan), Refusal> {
+    ) -> Result<Option<Assigned>, Refusal> {
         let local = self.may_have(at, interface, socket)?;
-        self.spend(at)?;
-        let process = match self.programs[at].process {
-            Some(process) => process,
-            None => self.admit_to_interface(at)?,
-        };
+        let Some(process) = self.programs[at].process else { return Ok(None) };
+        let user = self.programs[at].user;
+        if !self.lendings.spend(user, clock::now()) {
+            return Err(Refusal::LeasesTooFast { user });
+        }
         let Some(interface) = &mut self.leased else { return Err(Refusal::NoRings) };
-        let loan = interface.lend_to_other(process, socket, local)?;
-        let ring = self.programs[at].first_ring + loan.number;
-        Ok((Ring { ring, number: Some(loan.number), local }, loan))
+        let number = interface.assign_to_other(process, socket, local)?;
+        Ok(Some(Assigned { process, number, local }))
+    }
+
+    /// The rest, for which the owner waits some tens of milliseconds. As [`Self::answer`].
+    fn settle(&mut self, at: usize, request: u32, Assigned { process, number, local }: Assigned) -> bool {
+        let Some(interface) = &mut self.leased else { return false };
+        let loan = match interface.settle_for_other(process, number, local) {
+            Ok(loan) => loan,
+            Err(why) => return self.refuse(at, request, &why.into()),
+        };
+        let Some(memory) = interface.memory(process) else { return false };
+        let program = &mut self.programs[at];
+        let ring = program.first_ring + number;
+        program.rings.push(Ring { ring, number: Some(number), local });
+        program.answer(&Answer::Lent { request, ring, loan }, &memory)
     }
 
     /// Gives a program that has none a number on the interface.
@@ -292,18 +313,7 @@ impl Owner {
         Ok(process)
     }
 
-    /// Counts what a lease costs the owner. The reason if the program's user has cost it too much lately.
-    fn spend(&mut self, at: usize) -> Result<(), Refusal> {
-        if self.programs[at].process.is_none() {
-            self.spend_opening(at)?;
-        }
-        let (user, now) = (self.programs[at].user, clock::now());
-        if !self.lendings.spend(user, now) {
-            return Err(Refusal::LeasesTooFast { user });
-        }
-        Ok(())
-    }
-
+    /// Counts what rings cost the owner. The reason if the program's user has cost it too much lately.
     fn spend_opening(&mut self, at: usize) -> Result<(), Refusal> {
         let user = self.programs[at].user;
         if self.openings.spend(user, clock::now()) {

@@ -17,10 +17,7 @@ use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
 use crate::aside;
-use twinpath_leases::lending::message::{Answer, REQUEST_LEN, Request, Token};
-
-/// After a refusal: one that asks without end takes little of the owner's time.
-const REFUSED_PAUSE: Duration = Duration::from_millis(10);
+use twinpath_leases::lending::message::{Answer, REFUSED_PAUSE, REQUEST_LEN, Request, Token};
 
 /// A program keeps the memory of its rings for this time after its last lease has ended, as it makes the next lease
 /// faster.

@@ -3,7 +3,7 @@
 
 use twinpath_calls::table;
 
-use crate::{explain, own, real, sanitizer, started};
+use crate::{explain, handler, own, real, sanitizer, started};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -31,6 +31,7 @@ extern "C" fn begin() {
         is_over: explain::received,
         pays_not: explain::pays_not,
         was_forked: in_child_of_fork,
+        is_handler: handler::is_running,
     });
 }
 

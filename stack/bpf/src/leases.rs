@@ -352,9 +352,25 @@ impl Leases {
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::Map`].
     pub fn assign(&mut self, socket: BorrowedFd<'_>, to: Assigned) -> Result<(), SteerError> {
-        let place = self.place(to.process, to.number)?;
-        self.lent_to.set(place, to.lent, 0).map_err(wrote("lent_to"))?;
+        self.note(socket, to)?;
+        self.give(to)
+    }
+
+    /// The first half of [`Self::assign`], and all that it needs the descriptor for: the socket is to have that lease.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn note(&mut self, socket: BorrowedFd<'_>, to: Assigned) -> Result<(), SteerError> {
         self.lessees.insert(&socket, lessee(to), 0).map_err(wrote("lessees"))
+    }
+
+    /// The second half: it has it.
+    ///
+    /// # Errors
+    /// [`SteerError::Queue`], [`SteerError::Map`].
+    pub fn give(&mut self, to: Assigned) -> Result<(), SteerError> {
+        let place = self.place(to.process, to.number)?;
+        self.lent_to.set(place, to.lent, 0).map_err(wrote("lent_to"))
     }
 
     /// From now on, no socket has the lease with this number.

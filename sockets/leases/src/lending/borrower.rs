@@ -6,10 +6,11 @@ use std::sync::Arc;
 use twinpath_attach::ring_of;
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
+use twinpath_time::Instant;
 
 use crate::lending::connection::{Connection, OwnerError, PATIENCE};
 use crate::lending::lent::{Lent, Withdrawal};
-use crate::lending::message::{Answer, Request};
+use crate::lending::message::{Answer, REFUSED_PAUSE, Request};
 use crate::lending::place::Place;
 
 /// The sockets of this process that an owner has given rings.
@@ -21,7 +22,9 @@ pub struct Borrower {
     /// Whether the owner has made rings for this process, or was asked to.
     opening: Opening,
     /// Requests for leases that were sent, and their answers as they come.
-    asked: Vec<(u32, Option<Result<Lent, String>>)>,
+    asked: Vec<(u32, Answered)>,
+    /// The owner has refused something, and does not listen before.
+    deaf_until: Instant,
     /// Rings that were used before, which are not zeros any more.
     idle: Vec<(u32, Lease)>,
     /// All that were made here, of the memory of now.
@@ -36,6 +39,20 @@ enum Opening {
     Asked(u32),
     Done,
     Refused(String),
+}
+
+/// How far the owner has come with a request for a lease.
+#[derive(Debug)]
+enum Answered {
+    /// It was shown the socket, and may hold it.
+    Shown,
+    /// It holds it no more.
+    Seen,
+    /// It is still busy with it, for a socket that needs no lease any more.
+    Left,
+    /// It had no rings for this process any more: it has by now, and is to be shown the socket again.
+    Again,
+    Done(Box<Result<Lent, String>>),
 }
 
 /// A request for a lease, which may be still to be sent.
@@ -54,6 +71,7 @@ impl Borrower {
             requests: 0,
             opening: Opening::Not,
             asked: Vec::new(),
+            deaf_until: Instant::ZERO,
             idle: Vec::new(),
             made: Vec::new(),
         })
@@ -85,19 +103,52 @@ impl Borrower {
             }
             Opening::Done => {
                 let Some(request) = asked.request else {
-                    let request = self.next_request();
-                    let message = Request::Lend { request, interface: self.interface.clone() };
-                    self.connection.send(&message, Some(socket))?;
-                    self.asked.push((request, None));
-                    asked.request = Some(request);
+                    if !self.is_waiting() {
+                        asked.request = Some(self.show(socket)?);
+                    }
                     return Ok(None);
                 };
-                let at = self.asked.iter().position(|(of, answer)| *of == request && answer.is_some());
-                let answer = at.and_then(|at| self.asked.swap_remove(at).1);
-                return answer.transpose().map_err(OwnerError::Refused);
+                let Some(at) = self.asked.iter().position(|(of, _)| *of == request) else { return Ok(None) };
+                match self.asked[at].1 {
+                    Answered::Shown | Answered::Seen | Answered::Left => {}
+                    Answered::Again => {
+                        self.asked.swap_remove(at);
+                        asked.request = None;
+                    }
+                    Answered::Done(_) => {
+                        let (_, answer) = self.asked.swap_remove(at);
+                        let Answered::Done(answer) = answer else { return Ok(None) };
+                        return (*answer).map(Some).map_err(OwnerError::Refused);
+                    }
+                }
             }
         }
         Ok(None)
+    }
+
+    /// Shows the socket to the owner. Returns the request.
+    fn show(&mut self, socket: BorrowedFd<'_>) -> Result<u32, OwnerError> {
+        let request = self.next_request();
+        let message = Request::Lend { request, interface: self.interface.clone() };
+        self.connection.send(&message, Some(socket))?;
+        self.asked.push((request, Answered::Shown));
+        Ok(request)
+    }
+
+    /// Whether no further socket is shown now: the owner is not listening, or busy with another one, and would hold the socket for as
+    /// long.
+    fn is_waiting(&self) -> bool {
+        let is_busy =
+            |(_, answer): &(_, _)| matches!(answer, Answered::Shown | Answered::Seen | Answered::Left);
+        clock::now() < self.deaf_until || self.asked.iter().any(is_busy)
+    }
+
+    /// Whether the owner may hold the socket of a request. It takes up what was answered.
+    pub fn may_hold(&mut self, asked: AskedFor) -> bool {
+        let is_shown =
+            |(of, answer): &(u32, _)| asked.request == Some(*of) && matches!(answer, Answered::Shown);
+        // An owner that has hung up holds nothing.
+        self.asked.iter().any(is_shown) && self.hear().is_ok() && self.asked.iter().any(is_shown)
     }
 
     /// The socket of a request is closed, or stays with the kernel: what the owner may have given it is given back.
@@ -106,9 +157,20 @@ impl Borrower {
         else {
             return;
         };
-        if let (_, Some(Ok(lent))) = self.asked.swap_remove(at)
-            && self.connection.end(lent.number, false).is_ok()
-        {
+        match self.asked.swap_remove(at) {
+            (request, Answered::Shown | Answered::Seen) => self.asked.push((request, Answered::Left)),
+            (_, Answered::Done(answer)) => {
+                if let Ok(lent) = *answer {
+                    self.give_back(lent);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A lease that was given to a socket which needs none any more.
+    fn give_back(&mut self, lent: Lent) {
+        if self.connection.end(lent.number, false).is_ok() {
             self.set_free(lent.number, lent.lease);
         }
     }
@@ -117,10 +179,13 @@ impl Borrower {
     pub(crate) fn lend(&mut self, socket: BorrowedFd<'_>) -> Result<Lent, OwnerError> {
         let (mut asked, deadline) = (AskedFor::default(), clock::now() + PATIENCE);
         loop {
-            match self.ask(&mut asked, socket) {
+            let outcome = self.ask(&mut asked, socket);
+            let is_to_show = asked.request.is_none() && matches!(self.opening, Opening::Done);
+            match outcome {
                 Ok(Some(lent)) => return Ok(lent),
                 // What was just opened is followed by the next question at once.
-                Ok(None) if asked.request.is_none() && matches!(self.opening, Opening::Done) => {}
+                Ok(None) if is_to_show && !self.is_waiting() => {}
+                Ok(None) if is_to_show && clock::now() < deadline => self.connection.wait_for_answer()?,
                 Ok(None) => self.connection.wait(deadline).inspect_err(|_| self.abandon(asked))?,
                 Err(error) => return Err(error),
             }
@@ -135,35 +200,46 @@ impl Borrower {
                     if matches!(self.opening, Opening::Asked(asked) if asked == request) {
                         self.opening = Opening::Done;
                     }
+                    self.answered(request, Answered::Again);
                 }
+                Answer::Seen { request } => self.answered(request, Answered::Seen),
                 Answer::Refused { request, why } => {
+                    self.deaf_until = clock::now() + REFUSED_PAUSE;
                     let of_opening =
                         matches!(self.opening, Opening::Asked(asked) if asked == request || request == 0);
                     if of_opening {
                         self.opening = Opening::Refused(why);
-                    } else if let Some((_, answer)) = self.asked.iter_mut().find(|(of, _)| *of == request) {
-                        *answer = Some(Err(why));
                     } else if request == 0 {
                         return Err(OwnerError::Refused(why));
+                    } else {
+                        self.answered(request, Answered::Done(Box::new(Err(why))));
                     }
                 }
                 Answer::Lent { request, ring, loan } => {
-                    let lent = self.take_up(ring, &loan, &memory);
-                    match self.asked.iter_mut().find(|(of, _)| *of == request) {
-                        Some((_, answer)) => *answer = Some(lent.map_err(|error| error.to_string())),
-                        // Its socket was closed meanwhile.
-                        None => {
-                            if let Ok(lent) = lent
-                                && self.connection.end(ring, false).is_ok()
-                            {
-                                self.set_free(ring, lent.lease);
-                            }
-                        }
-                    }
+                    let lent = self.take_up(ring, &loan, &memory).map_err(|error| error.to_string());
+                    self.answered(request, Answered::Done(Box::new(lent)));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The owner has come so far with a request. If its socket was closed meanwhile, it is only no longer busy with that.
+    fn answered(&mut self, request: u32, now: Answered) {
+        let at = self.asked.iter().position(|(of, _)| *of == request);
+        let wants = at.filter(|at| !matches!(self.asked[*at].1, Answered::Left));
+        match (wants, now) {
+            (Some(at), now) => self.asked[at].1 = now,
+            (None, Answered::Seen) => {}
+            (None, now) => {
+                at.map(|at| self.asked.swap_remove(at));
+                if let Answered::Done(answer) = now
+                    && let Ok(lent) = *answer
+                {
+                    self.give_back(lent);
+                }
+            }
+        }
     }
 
     fn take_up(

@@ -230,6 +230,14 @@ impl Lender {
         }
     }
 
+    /// Whether an owner may hold the socket of a request, beside this process.
+    pub fn may_hold(&mut self, asked: AskedFor) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Owner(borrower) => borrower.may_hold(asked),
+        }
+    }
+
     /// The socket of a request is closed, or stays with the kernel.
     pub fn abandon(&mut self, asked: AskedFor) {
         if let Self::Owner(borrower) = self {

@@ -4,11 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use twinpath_attach::{LeasedOn, Loan};
+use twinpath_time::Duration;
 
 /// At the start of every message.
 const MAGIC: u32 = 0x7470_736f;
 /// Changes with any change of a message.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes of the name of an interface, the zero at its end included (IFNAMSIZ).
 const NAME_LEN: usize = 16;
 
@@ -20,6 +21,9 @@ pub const ANSWER_MAX: usize = 8192;
 pub const MEMORY_FDS: usize = 2;
 /// Maximum bytes of a reason.
 const REASON_MAX: usize = 512;
+/// After a refusal the owner does not listen to a program for this time: one that asks without end takes little of its time. A program
+/// that shows a socket meanwhile would have it held for as long.
+pub const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of addresses of an interface.
 const ADDRESSES_MAX: usize = 256;
 
@@ -32,6 +36,7 @@ const OPENED: u32 = 6;
 const KNOWN: u32 = 7;
 const HAND_OVER: u32 = 8;
 const END_HANDING_OVER: u32 = 9;
+const SEEN: u32 = 10;
 
 /// What a program shows to an owner that was started for it and its children alone.
 pub type Token = [u8; TOKEN_LEN];
@@ -54,7 +59,7 @@ pub enum Request {
         /// The interface, in the program's network namespace.
         interface: String,
     },
-    /// A lease for the socket whose descriptor comes with the message.
+    /// A lease for the socket whose descriptor comes with the message. The owner holds the socket until the first answer.
     Lend {
         /// Repeated in the answer.
         request: u32,
@@ -79,8 +84,14 @@ pub enum Request {
 /// What the owner answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The program has rings: it may ask for leases.
+    /// The program has rings: it may ask for leases. After [`Request::Lend`]: it had none any more, and shows the socket again.
     Opened {
+        /// Of the request.
+        request: u32,
+    },
+    /// The owner has closed the descriptor of the socket, which may have a lease in some ms: another answer follows. From
+    /// now on the port is free as soon as the program closes its own.
+    Seen {
         /// Of the request.
         request: u32,
     },
@@ -241,6 +252,7 @@ impl Answer {
         let mut writer = Writer { bytes: &mut bytes, len: 0 };
         match self {
             Self::Opened { request } => writer.numbers([MAGIC, VERSION, OPENED, *request]),
+            Self::Seen { request } => writer.numbers([MAGIC, VERSION, SEEN, *request]),
             Self::Lent { request, ring, loan } => {
                 writer.numbers([MAGIC, VERSION, LENT, *request]);
                 let count = loan.on.own.len().min(ADDRESSES_MAX);
@@ -281,6 +293,7 @@ impl Answer {
         let (mut reader, kind, request) = Reader::begin(bytes)?;
         match kind {
             OPENED => Ok(Self::Opened { request }),
+            SEEN => Ok(Self::Seen { request }),
             LENT => {
                 let [ring, number, capacity, partial, ifindex, mtu, count] = reader.numbers()?;
                 let mut own = Vec::new();
@@ -320,6 +333,7 @@ mod tests {
         let loan = Loan { number: 3, capacity: 16, on };
         for answer in [
             Answer::Opened { request: 5 },
+            Answer::Seen { request: 6 },
             Answer::Lent { request: 1, ring: 2, loan },
             Answer::Refused { request: 3, why: "its reason — in words".to_owned() },
         ] {

@@ -127,6 +127,11 @@ impl Asking {
         try_locked(&self.lender)?.owner().map(Arc::clone)
     }
 
+    /// Whether the owner may hold the socket; `None` while another thread asks it.
+    pub(crate) fn may_hold(&self) -> Option<bool> {
+        try_locked(&self.lender).map(|mut lender| lender.may_hold(self.asked))
+    }
+
     /// The socket is closed, or stays with the kernel. Returns whether that could be said: if another thread asks, it is to be said again.
     pub(crate) fn abandon(&self) -> bool {
         try_locked(&self.lender).map(|mut lender| lender.abandon(self.asked)).is_some()

@@ -89,6 +89,13 @@ impl Asking {
         self.0.owner()
     }
 
+    /// Whether the owner may hold the socket, so that its port is not free when the program closes it; `None` while another thread asks
+    /// the owner. It takes up what was answered, and so allocates.
+    #[must_use]
+    pub fn may_hold(&self) -> Option<bool> {
+        self.0.may_hold()
+    }
+
     /// The socket is closed, or stays with the kernel. Returns whether that could be said: otherwise it is to be said again.
     #[must_use]
     pub fn abandon(&self) -> bool {

@@ -4,12 +4,13 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use twinpath_leases::rules::OWNER_VARIABLE;
+use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
+use twinpath_owner::ProgramLimits;
 use twinpath_test_rig::{root_or_skip, within};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, output_of, run};
-use crate::{own, received, rule, with_library};
+use crate::{own_with, received, rule, with_library};
 
 /// The other side, in its namespace, until it is dropped.
 struct Peer(Child);
@@ -53,13 +54,20 @@ fn said(link: &Link, command: &mut Command) -> String {
 
 /// Runs parts of the program, which say the same in all modes.
 fn says_the_same(program: &str, parts: &[&str]) {
+    says_the_same_by(program, parts, rule);
+}
+
+/// As [`says_the_same`], by the rule for each mode.
+fn says_the_same_by(program: &str, parts: &[&str], rule: fn(Mode) -> Rule) {
     if !root_or_skip() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
     let (program, listen) = (compiled(folder.path(), program), folder.path().join("programs"));
     let _peer = Peer::new(&link, &program);
-    own(&link, &listen);
+    // Programs may come and go as fast as they want.
+    let limits = ProgramLimits { programs_per_user: 60, sockets_per_program: 16, ..ProgramLimits::default() };
+    own_with(&link, &listen, limits);
     for part in parts {
         let plain = said(&link, Command::new(&program).arg(part));
         assert!(!plain.is_empty(), "no part of it is named {part}");
@@ -118,6 +126,31 @@ fn edges_of_both_sides_are_told_as_by_the_kernel() {
 #[test]
 fn calls_use_little_of_a_stack() {
     says_the_same("limits", &["stack"]);
+}
+
+/// While their leases are asked for and given: an owner that held a socket meanwhile held its port.
+fn ports_are_free(part: &str) {
+    says_the_same_by("ports", &[part], |mode| Rule { at_bind: false, ..rule(mode) });
+}
+
+#[test]
+fn the_port_of_a_socket_is_free_once_that_is_closed() {
+    ports_are_free("closed");
+}
+
+#[test]
+fn the_port_of_a_socket_is_free_however_that_is_closed() {
+    ports_are_free("otherwise");
+}
+
+#[test]
+fn what_comes_for_a_group_after_a_socket_was_closed_is_another_ones() {
+    ports_are_free("groups");
+}
+
+#[test]
+fn the_port_of_a_program_is_free_when_it_has_ended() {
+    ports_are_free("again");
 }
 
 #[test]
