@@ -69,7 +69,7 @@ pub(crate) unsafe fn fill(
     // SAFETY: the caller's promise.
     for piece in unsafe { pieces(message) } {
         let len = rest.len().min(piece.iov_len);
-        if len > 0 && !pointers::can_be(piece.iov_base.cast(), len) {
+        if !pointers::can_write(piece.iov_base.cast(), len) {
             return set_errno(libc::EFAULT) as isize;
         }
         // SAFETY: the piece has room for as many bytes, and is none of the ring.
@@ -78,7 +78,7 @@ pub(crate) unsafe fn fill(
     }
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
-    if !has_name_room(message) {
+    if !can_put_name(message) {
         return set_errno(libc::EFAULT) as isize;
     }
     // As the kernel does (net/socket.c, ____sys_recvmsg).
@@ -102,6 +102,13 @@ pub(crate) unsafe fn fill(
 pub(crate) fn has_name_room(message: &msghdr) -> bool {
     let len = (message.msg_namelen as usize).min(size_of::<Name>());
     message.msg_name.is_null() || pointers::can_be(message.msg_name.cast(), len)
+}
+
+/// The same, and it is written then.
+pub(crate) fn can_put_name(message: &msghdr) -> bool {
+    // The shorter of the two addresses.
+    let len = (message.msg_namelen as usize).min(size_of::<libc::sockaddr_in>());
+    message.msg_name.is_null() || has_name_room(message) && pointers::can_write(message.msg_name.cast(), len)
 }
 
 /// Copies as much of an address as there is room for.
@@ -137,6 +144,10 @@ impl Control {
             return;
         }
         let len = whole.min(room);
+        // What cannot be written is left out.
+        if !pointers::can_write(message.msg_control.cast::<u8>().wrapping_add(self.at), len) {
+            return;
+        }
         let header = libc::cmsghdr { cmsg_len: len, cmsg_level: level, cmsg_type: kind };
         // SAFETY: there is room for `len` bytes from `at` on, which are not less than a header, and the data begins behind that.
         unsafe {
@@ -151,7 +162,6 @@ impl Control {
 /// # Safety
 /// `msg_control` has room for `msg_controllen` bytes.
 unsafe fn put_control(message: &mut msghdr, wanted: Wanted, received: &Received<'_>) {
-    // What cannot be written is left out.
     let is_there = pointers::can_be(message.msg_control.cast(), message.msg_controllen);
     let all = if is_there { message.msg_controllen } else { 0 };
     let mut control = Control { at: 0, all };

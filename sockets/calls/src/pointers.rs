@@ -1,10 +1,15 @@
-//! Arguments that the kernel refuses, as far as that can be told without asking it. Such a call goes to the kernel
-//! unchanged. Memory that is not mapped, or not writable, cannot be recognised here.
+//! Arguments that the kernel refuses. A call with such a one goes to the kernel unchanged, or returns EFAULT as it does. Whether memory
+//! can be written only the kernel knows: it is asked once for each page that a call has not written before. A page that is
+//! unmapped later is not noticed.
 #![allow(unsafe_code, reason = "messages are the caller's memory, described by pointers")]
 
 use std::mem::{align_of, size_of};
+use std::ptr::null;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, iovec, msghdr};
+
+use crate::kernel::{errno, set_errno};
 
 /// Upper bound of a program's memory. Beyond it are addresses of the kernel, and invalid ones.
 const END: usize = if cfg!(target_arch = "x86_64") { (1 << 47) - 4096 } else { 1 << 52 };
@@ -25,6 +30,57 @@ pub(crate) fn can_be(at: *const u8, len: usize) -> bool {
 pub(crate) fn can_be_of<T>(at: *const T, count: usize) -> bool {
     at.addr().is_multiple_of(align_of::<T>())
         && count.checked_mul(size_of::<T>()).is_some_and(|len| can_be(at.cast(), len))
+}
+
+/// Bytes of a page; where they are larger, the kernel is asked more often.
+const PAGE: usize = 4096;
+/// The kernel writes at most as many bytes when it is asked: those of its `sigset_t`.
+const ASKED_MAX: usize = 8;
+
+/// Pages that can be written. Each has one place, as a program has few buffers, and only a system call is lost if two share it.
+static PAGES: [AtomicUsize; 256] = [const { AtomicUsize::new(usize::MAX) }; 256];
+
+/// Whether the bytes can be written, which is done then: some may be overwritten by this.
+#[inline]
+pub(crate) fn can_write(at: *mut u8, len: usize) -> bool {
+    let page = at.addr() / PAGE;
+    let last = at.addr().wrapping_add(len).wrapping_sub(1) / PAGE;
+    // Most datagrams lie in one page, or in two.
+    is_known(page) && (last == page || last == page + 1 && is_known(last)) || look(at, len)
+}
+
+#[inline]
+fn is_known(page: usize) -> bool {
+    PAGES[page % PAGES.len()].load(Ordering::Relaxed) == page
+}
+
+#[cold]
+fn look(at: *mut u8, len: usize) -> bool {
+    let mut pages = at.addr() / PAGE..at.addr().wrapping_add(len).div_ceil(PAGE);
+    len == 0 || can_be(at, len) && pages.all(|page| is_known(page) || ask(at, len, page))
+}
+
+/// Asks for a page, by having the kernel write at the beginning of what is to be written there. A kernel that does not do it, as a filter
+/// of seccomp(2) forbids the call, has said nothing against it. `errno` stays as it is.
+fn ask(at: *mut u8, len: usize, page: usize) -> bool {
+    let (from, to) = (at.addr().max(page * PAGE), (at.addr() + len).min((page + 1) * PAGE));
+    let (place, len) = (at.with_addr(from), ASKED_MAX.min(to - from));
+    let before = errno();
+    // SAFETY: the kernel looks at the pointer itself. It writes the signals that are held back, or as many bytes as are asked for of
+    // those that wait, and changes nothing else.
+    let done = unsafe {
+        if len == ASKED_MAX {
+            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u8>(), place, len)
+        } else {
+            libc::syscall(libc::SYS_rt_sigpending, place, len)
+        }
+    };
+    let is_refused = done < 0 && errno() == libc::EFAULT;
+    set_errno(before);
+    if !is_refused {
+        PAGES[page % PAGES.len()].store(page, Ordering::Relaxed);
+    }
+    !is_refused
 }
 
 /// The length of a buffer, as the kernel cuts it.
@@ -75,5 +131,50 @@ mod tests {
         }
         assert!(!can_be_of(without_provenance::<u64>(1 << 20 | 1), 1));
         assert_eq!((cut(5), cut(usize::MAX)), (5, 0x7fff_f000));
+    }
+
+    /// Pages of memory of which some are taken away.
+    fn pages(count: usize) -> *mut u8 {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, at any place.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, protection, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        at.cast()
+    }
+
+    #[test]
+    fn memory_that_is_not_there_or_can_only_be_read_is_told_from_other() {
+        let at = pages(4);
+        // SAFETY: they are of that memory, and used by nobody else.
+        let (read_only, gone) = unsafe {
+            let (read_only, gone) = (at.add(PAGE), at.add(2 * PAGE));
+            assert_eq!(libc::mprotect(read_only.cast(), PAGE, libc::PROT_READ), 0);
+            assert_eq!(libc::munmap(gone.cast(), PAGE), 0);
+            (read_only, gone)
+        };
+        set_errno(libc::EPROTO);
+        for _ in 0..2 {
+            assert!(
+                can_write(at, PAGE) && !can_write(at, PAGE + 1) && !can_write(at.wrapping_add(PAGE - 1), 2)
+            );
+            assert!(!can_write(read_only, 1) && !can_write(read_only, PAGE));
+            assert!(!can_write(gone, 1) && !can_write(gone, PAGE) && can_write(gone, 0));
+        }
+        assert_eq!(errno(), libc::EPROTO);
+    }
+
+    #[test]
+    fn only_what_is_to_be_written_is_touched() {
+        let at = pages(2);
+        // SAFETY: they are of that memory.
+        let all = unsafe {
+            at.write_bytes(7, 2 * PAGE);
+            assert!(can_write(at.add(PAGE - 9), 12));
+            std::slice::from_raw_parts(at, 2 * PAGE)
+        };
+        let touched: Vec<usize> = (0..2 * PAGE).filter(|place| all[*place] != 7).collect();
+        let begins = (PAGE - 9..PAGE - 1).chain(PAGE..PAGE + 3);
+        assert_eq!(touched, Vec::from_iter(begins));
     }
 }

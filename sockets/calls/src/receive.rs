@@ -320,7 +320,7 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let theirs = &mut *self.message;
-            if !message::has_name_room(theirs) {
+            if !message::can_put_name(theirs) {
                 let read = message::ip_of(&source);
                 let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
                 return (set_errno(libc::EFAULT) as ssize_t, read);

@@ -1,6 +1,7 @@
 /* What calls on a UDP socket return at the limits of what can be passed to them, and how much of a stack they take. Each line that this
  * program prints is an answer of the kernel: with the library it prints the same. */
 #include "edges.h"
+#include <sys/mman.h>
 
 /* What a call returns: bytes, or the error. */
 static long result(long returned)
@@ -102,6 +103,45 @@ static void odd_arguments(int port)
 		ask(fd, (struct request){ .count = 1, .len = { 9 } });
 		printf("largest length: %ld\n", is_read ? result(read(fd, buffer, 0x7fffffffffUL)) :
 							  result(recv(fd, buffer, (size_t)-1, 0)));
+	}
+	close(fd);
+}
+
+/* Pointers to memory that is not there any more, and to such as is only read. */
+static void no_memory(int port)
+{
+	const int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	int fd = bound(port);
+	char bytes[64];
+	struct iovec piece = { bytes, sizeof bytes };
+
+	exchange(fd);
+	for (int kind = 0; kind < 3; kind++) {
+		char *page = mmap(NULL, 8192, protection, flags, -1, 0), *at = kind == 2 ? page + 4096 - 9 : page;
+		struct iovec to = { at, 64 };
+		struct msghdr bad_name = { .msg_name = at, .msg_namelen = 16, .msg_iov = &piece, .msg_iovlen = 1 };
+		socklen_t size = 16;
+		long got;
+
+		CHECK(page != MAP_FAILED);
+		/* The last one has its beginning. */
+		CHECK(kind == 1 ? mprotect(page, 4096, PROT_READ) == 0 : munmap(page + (kind == 2) * 4096, 4096) == 0);
+		for (int len = 5; len < 40; len += 15) {
+			ask(fd, (struct request){ .count = 1, .len = { len } });
+			got = result(recvfrom(fd, at, 64, 0, NULL, NULL));
+			printf("%d, %d: buffer %ld/%d", kind, len, got, rest(fd));
+			ask(fd, (struct request){ .count = 1, .len = { len } });
+			got = result(readv(fd, &to, 1));
+			printf(", readv %ld/%d", got, rest(fd));
+			ask(fd, (struct request){ .count = 1, .len = { len } });
+			got = result(recvfrom(fd, bytes, 64, 0, (void *)at, &size));
+			printf(", address %ld/%d", got, rest(fd));
+			ask(fd, (struct request){ .count = 1, .len = { len } });
+			got = result(recvmsg(fd, &bad_name, 0));
+			printf(", name %ld/%d\n", got, rest(fd));
+		}
+		CHECK(munmap(page, 8192) == 0);
+		exchange(fd);
 	}
 	close(fd);
 }
@@ -255,6 +295,7 @@ int main(int count, char **arguments)
 		{ "odd", odd_arguments },
 		{ "times", times },
 		{ "edges", edges_of_both_sides },
+		{ "memory", no_memory },
 		{ NULL, NULL },
 	};
 
