@@ -98,7 +98,7 @@ counters! {
             bytes_out: Counter => counter("twinpath_queue_bytes_sent");
             /// Received frames that came through the direct ring.
             frames_direct: Counter => counter("twinpath_queue_frames_direct");
-            /// Times that the direct ring was opened again after a sleep of the worker.
+            /// Times that the direct ring was opened again, after a sleep of the worker or after long frames.
             direct_opened: Counter => counter("twinpath_queue_direct_opened");
             /// Received packets as on a wire: a super-frame counts as several.
             packets_in: Computed => counter("twinpath_queue_packets_received");

@@ -170,7 +170,7 @@ impl PacketRing {
             return None;
         }
         self.fetch_ahead();
-        let result = see(self.read(status));
+        let result = see(self.read(self.next, status));
         // Release: our reads are done before the kernel may write again.
         self.status(self.next).store(STATUS_KERNEL, Ordering::Release);
         self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
@@ -180,13 +180,36 @@ impl PacketRing {
     /// As [`Self::take`], but leaves the frame there.
     pub fn peek<R>(&self, see: impl FnOnce(Slot<'_>) -> R) -> Option<R> {
         let status = self.status(self.next).load(Ordering::Acquire);
-        (status & STATUS_USER != 0).then(|| see(self.read(status)))
+        (status & STATUS_USER != 0).then(|| see(self.read(self.next, status)))
     }
 
-    /// The next slot, which the kernel has filled and given this status.
+    /// Whether some frame in the ring is such a one. Ends where more than `gap` slots in a row hold no frame: as many may be
+    /// taken by other CPUs that are still writing them.
+    #[must_use]
+    pub fn has(&self, gap: usize, is_such: impl Fn(&Slot<'_>) -> bool) -> bool {
+        let mut empty = 0;
+        for ahead in 0..self.slots {
+            let place = (self.next + ahead) % self.slots;
+            let status = self.status(place).load(Ordering::Acquire);
+            if status & STATUS_USER == 0 {
+                empty += 1;
+                if empty > gap {
+                    return false;
+                }
+                continue;
+            }
+            if is_such(&self.read(place, status)) {
+                return true;
+            }
+            empty = 0;
+        }
+        false
+    }
+
+    /// A slot that the kernel has filled and given this status.
     #[inline(always)]
-    fn read(&self, status: u32) -> Slot<'_> {
-        let base = self.slot(self.next);
+    fn read(&self, place: usize, status: u32) -> Slot<'_> {
+        let base = self.slot(place);
         // SAFETY: the slot is ours until we set its status; the header follows the status word, and any bits are a value.
         let header = unsafe { base.add(size_of::<u32>()).cast::<SlotHeader>().read() };
         // The kernel's offsets are clamped to the slot before they are used.
@@ -267,6 +290,19 @@ mod tests {
             assert_eq!(ring.status(index).load(Ordering::Relaxed), STATUS_KERNEL);
             assert!(ring.peek(|_| ()).is_none());
         }
+    }
+
+    #[test]
+    fn a_frame_is_found_behind_slots_that_are_being_written() {
+        let mut ring = ring(8);
+        let is_seven = |slot: &Slot<'_>| slot.bytes == [7];
+        for index in [0, 1, 4] {
+            deliver(&ring, index, STATUS_USER, header(1, 1, 80), &[if index == 4 { 7 } else { 1 }]);
+        }
+        assert!(ring.take(|_| ()).is_some());
+        assert!(ring.has(2, is_seven) && !ring.has(1, is_seven) && !ring.has(2, |slot| slot.bytes == [8]));
+        assert!(ring.take(|_| ()).is_some());
+        assert!(ring.has(2, is_seven) && !ring.has(0, |_| true));
     }
 
     #[test]

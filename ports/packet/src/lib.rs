@@ -443,7 +443,9 @@ impl PortQueue for PacketPort {
                 None => break,
             }
         }
-        self.rings.end_burst(now, chunks > 0);
+        if self.rings.end_burst(now, chunks > 0) {
+            self.info.counters.direct_opened.add(1);
+        }
         self.stamps_ns = [first, last];
         if direct > 0 {
             self.info.counters.frames_direct.add(direct);

@@ -15,8 +15,9 @@
 //! closes the direct ring before it lets the socket take such a frame. The worker looks whether the ring is closed
 //! only when a frame is in the socket's ring, so this costs the other frames nothing. Frames there that were decided
 //! before the ring was opened still come first: these are the frames in front of the first long one, unless the
-//! socket's ring has been seen empty after [`SETTLING`]. The worker opens the ring again when no long frame has come
-//! for [`PAUSE`], so a stream of long frames does not open and close it each time.
+//! socket's ring has been seen empty after [`SETTLING`]. So the ring is not opened while a long frame may be in the
+//! socket's ring. The worker opens the ring again when no long frame has come for [`PAUSE`], so a stream of long frames
+//! does not open and close it each time.
 
 use twinpath_frame::{GsoKind, Meta};
 use twinpath_port::vnet_header;
@@ -86,11 +87,11 @@ impl Rings {
     }
 
     /// The worker does not wait on the socket any more: opens the direct ring, unless frames are left in it from the
-    /// last time or long frames come. Returns whether it was closed.
+    /// last time or long frames may come, or be there. Returns whether it was closed.
     pub(crate) fn begin_polling(&mut self, now: Instant) -> bool {
-        if self.has_headers && now.since(self.long_at) < PAUSE {
-            self.is_interrupted = true;
-            return false;
+        if self.has_headers {
+            self.is_interrupted = self.direct.as_ref().is_some_and(|direct| !direct.is_open());
+            return self.is_interrupted && self.resume(now);
         }
         self.open(now)
     }
@@ -109,21 +110,19 @@ impl Rings {
     }
 
     /// After a burst with or without long frames: opens the direct ring if it is closed because of such frames and none
-    /// have come for a while.
+    /// have come for a while. Returns whether it has.
     #[inline]
-    pub(crate) fn end_burst(&mut self, now: Instant, had_long: bool) {
+    pub(crate) fn end_burst(&mut self, now: Instant, had_long: bool) -> bool {
         if had_long {
             self.long_at = now;
         }
-        if self.is_interrupted {
-            self.resume(now);
-        }
+        self.is_interrupted && self.resume(now)
     }
 
-    fn resume(&mut self, now: Instant) {
-        if now.since(self.long_at) >= PAUSE && !self.socket.look() {
-            self.open(now);
-        }
+    fn resume(&mut self, now: Instant) -> bool {
+        let has_headers = self.has_headers;
+        let has_long = || self.socket.has(self.cpus, |slot| is_long(slot, has_headers));
+        now.since(self.long_at) >= PAUSE && !has_long() && self.open(now)
     }
 
     /// Closes the direct ring. Returns whether everything that came before that has been read; otherwise the worker

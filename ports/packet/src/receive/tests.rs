@@ -54,7 +54,7 @@ impl Kernel {
         let direct = DirectRing::new(Arc::new(its_states), 0, its_slots, DIRECT_SLOTS).expect("layout");
         let ring = PacketRing::new(its_socket, SOCKET_SLOT_LEN, SOCKET_SLOTS).expect("layout");
         let kernel = Self { states, slots, socket, reserved: 0, writing: [false; SOCKET_SLOTS] };
-        (kernel, Rings::new(ring, Some(direct), CPUS))
+        (kernel, Rings::new(ring, Some(direct), CPUS).with_headers(true))
     }
 
     fn head(&self) -> &AtomicU64 {
@@ -222,11 +222,12 @@ proptest! {
             taken[cpu] += 1;
         };
         for choice in schedule {
-            // The direct ring is not opened while long frames come.
-            let may_open = longs.get() == 0 && !cpus.iter().any(|cpu| cpu.is_long);
+            // The direct ring is not opened while a long frame is on its way, nor while one is in the socket's ring.
+            let none_on_way = !cpus.iter().any(|cpu| cpu.is_long);
             match choice {
-                3 if may_open => drop(rings.open(now)),
-                7 if may_open => rings.end_burst(now, false),
+                3 if none_on_way && longs.get() == 0 => drop(rings.open(now)),
+                3 if none_on_way => prop_assert!(!rings.begin_polling(now)),
+                7 if none_on_way => drop(rings.end_burst(now, false)),
                 3 | 7 => {}
                 4 => {
                     if rings.close() {
