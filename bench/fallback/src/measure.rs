@@ -287,6 +287,7 @@ impl<'a> Bench<'a> {
             fail_open: Duration::ZERO,
             replies: None,
             super_frames: false,
+            datagrams: false,
             connections: None,
         };
         let regions = [Arc::clone(self.pool.region())];

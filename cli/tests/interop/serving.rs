@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use twinpath_test_rig::few_or_all;
+use twinpath_bpf::describes_datagrams;
+use twinpath_test_rig::{few_or_all, run};
 
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, ask, until};
 use crate::root_or_skip;
@@ -66,22 +67,63 @@ fn fragments_and_local_clients_reach_the_same_service_once() {
     }
 }
 
+/// Who answers coalesced datagrams.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    Worker,
+    Kernel,
+    /// Where the kernel joins datagrams only if no socket of the host has asked for it (`udp_encap_needed_key`, net/ipv4/udp.c).
+    Either,
+}
+
+/// One call sends 40 datagrams. The peer's kernel passes them on as one frame, or cuts it, and the server's joins them again as it
+/// does for a device: to one frame, or to a list, which the worker does not get.
 #[test]
-fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
+fn coalesced_datagrams_are_answered_datagram_by_datagram() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::of_workers();
-    let server = rig.serve(&["--path", "packet"]);
-    let socket = rig.client_udp(CLIENT, 0);
-    // UDP_SEGMENT: one send of 40 x 100 bytes crosses a veth as one frame.
-    twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
-    socket.send_to(&[9; 4_000], (SERVER, PORT)).unwrap();
-    for _ in 0..40 {
-        let (len, _) = socket.recv_from(&mut [0; 4_096]).expect("each datagram is answered");
-        assert_eq!(len, 100);
+    let joins = ["gro", "on", "rx-udp-gro-forwarding", "on"];
+    let lists = ["gro", "on", "rx-gro-list", "on"];
+    for (cuts, joined, by) in [
+        (false, &["gro", "off"][..], By::Worker),
+        (true, &["gro", "off"], By::Worker),
+        (true, &joins, By::Either),
+        (true, &lists, By::Kernel),
+    ] {
+        let rig = Rig::of_workers();
+        run(&rig.client, "ethtool", &["-K", "vc", "tx-udp-segmentation", if cuts { "off" } else { "on" }]);
+        run(&rig.server, "ethtool", &[&["-K", "vs"], joined].concat());
+        let server = rig.serve(&["--path", "packet", "--mode", "interrupt"]);
+        for (client, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
+            let socket = rig.client_udp(client, 0);
+            // The worker has slept, and knows where the peer is.
+            until("the worker answers", || {
+                let before = server.worker("frames_out");
+                ask(&socket, target, PORT, b"first");
+                server.worker("frames_out") > before
+            });
+            let before = server.worker("kernel_requests");
+            twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
+            let sent: Vec<u8> = (0..39 * 100 + 7).map(|at| (at / 100) as u8).collect();
+            socket.send_to(&sent, (target, PORT)).unwrap();
+            let mut answers: Vec<_> = (0..40)
+                .map(|_| {
+                    let mut answer = vec![0; 4_096];
+                    let (len, _) = socket.recv_from(&mut answer).expect("each datagram is answered");
+                    answer.truncate(len);
+                    answer
+                })
+                .collect();
+            answers.sort();
+            assert_eq!(answers, sent.chunks(100).collect::<Vec<_>>(), "{joined:?}");
+            let by_kernel = server.worker("kernel_requests") - before;
+            let by = if describes_datagrams() { by } else { By::Kernel };
+            let found = if by_kernel == 0 { By::Worker } else { By::Kernel };
+            assert!(by == By::Either || by == found, "{joined:?}: {by_kernel} by the kernel");
+        }
+        assert_eq!(server.interrupt(), Some(0));
     }
-    assert_eq!(server.worker("kernel_requests"), 40, "by the kernel, which takes them apart");
 }
 
 /// Nothing but TCP comes here, so each figure is of a wake-up by its bytes.

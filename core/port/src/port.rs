@@ -106,6 +106,8 @@ counters! {
             packets_out: Computed => counter("twinpath_queue_packets_sent");
             /// Sent frames that left within super-frames, which the kernel cuts.
             frames_joined: Counter => counter("twinpath_queue_frames_joined"), column("joined"), cell(joined);
+            /// Received frames that came within super-frames, which the port took apart.
+            frames_split: Counter => counter("twinpath_queue_frames_split");
             /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
             super_frames_refused: Counter => counter("twinpath_queue_super_frames_refused");
             /// System calls made to send or to wake the kernel.

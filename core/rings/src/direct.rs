@@ -33,7 +33,7 @@ use memory::Memory;
 
 #[cfg(not(loom))]
 use crate::layouts::{VLAN_NONE as NO_VLAN, slot::BYTES_AT as HEADER_LEN};
-use layout::direct::{FULL_AT, WITHOUT_SOCKET_AT};
+use layout::direct::{FULL_AT, WANTS_SOCKET_AT, WITHOUT_SOCKET_AT};
 
 /// Bytes of a slot, its header included.
 pub const SLOT_LEN: usize = layout::SLOT_LEN;
@@ -123,6 +123,12 @@ impl DirectRing {
     /// instead of following the decision of the socket's filter.
     pub fn set_without_socket(&self, without: bool) {
         self.word(WITHOUT_SOCKET_AT).store(u32::from(without), Ordering::SeqCst);
+    }
+
+    /// Whether the program has seen a frame for this worker that only a socket takes, while the worker had none.
+    #[must_use]
+    pub fn wants_socket(&self) -> bool {
+        self.word(WANTS_SOCKET_AT).load(Ordering::Relaxed) != 0
     }
 
     /// From now on frames may be put into the ring. Only for a ring that [`Self::is_drained`]: frames that a socket

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, TcpFlows, XdpMode};
 use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
-pub use twinpath_packet::SUPER_FRAME_CHUNKS;
+pub use twinpath_packet::{DATAGRAM_CHUNKS, SUPER_FRAME_CHUNKS};
 use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PORTS_MAX, PortId, PortQueue};
 use twinpath_rings::direct::{self, DirectRing};
@@ -184,10 +184,17 @@ pub struct AttachPlan {
     /// Whether super-frames come and leave as they are, which connections need. Only the packet path knows them. Each
     /// worker's pool then needs [`SUPER_FRAME_CHUNKS`] frames more.
     pub super_frames: bool,
+    /// Whether workers get coalesced datagrams, each as a frame. Only the packet path knows them, and only if
+    /// [the kernel describes them](twinpath_bpf::describes_datagrams); otherwise the kernel has them. Each worker's pool
+    /// then needs [`DATAGRAM_CHUNKS`] frames more.
+    pub datagrams: bool,
     /// Connections of TCP that workers have, on the packet path; `None`: the kernel has all of them. On the other paths
     /// the kernel has them in any case.
     pub connections: Option<Arc<TcpFlows>>,
 }
+
+// What the programs claim, the port takes apart.
+const _: () = assert!(twinpath_claims::DATAGRAMS_MAX == twinpath_packet::DATAGRAMS_MAX);
 
 /// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
 /// (65 ms here), so a quick restart tries again.
@@ -245,8 +252,7 @@ impl Attachment {
                 binds_late,
                 bypass_qdisc: plan.virtual_device,
                 super_frames: plan.super_frames,
-                // The programs leave them to the kernel.
-                datagrams: false,
+                datagrams: plan.datagrams,
             };
             let sender = send_only(&config, plan, region);
             let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));
@@ -417,9 +423,9 @@ impl Attachment {
 
 /// The purpose for which the programs are loaded.
 const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading<'_> {
-    let AttachPlan { fail_open, virtual_device, super_frames, .. } = *plan;
+    let AttachPlan { fail_open, virtual_device, super_frames, datagrams, .. } = *plan;
     let connections = plan.connections.as_ref();
-    Loading { path, workers, fail_open, virtual_device, connections, super_frames }
+    Loading { path, workers, fail_open, virtual_device, connections, super_frames, datagrams }
 }
 
 /// An attachment whose programs are attached, and whose queues are being opened.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use twinpath_bpf::{SteerError, TcpFlows};
+use twinpath_bpf::{SteerError, TcpFlows, describes_datagrams};
 use twinpath_claims::Claim;
 use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
@@ -14,7 +14,8 @@ use twinpath_udp::egress::{Egress, KernelReason};
 use twinpath_wire::{FlowKey, Protocol};
 
 use crate::attachment::{
-    AttachError, AttachPlan, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, pool_frames,
+    AttachError, AttachPlan, Attachment, DATAGRAM_CHUNKS, PlacedQueue, SUPER_FRAME_CHUNKS, Target,
+    pool_frames,
 };
 use crate::interface::{InterfaceError, find_link, learn_facts};
 use crate::mirror::{Mirror, MirrorError, MirrorLimits};
@@ -203,6 +204,7 @@ impl Client {
         let rx_queues = self.facts.rx_queues.max(1);
         // The peer's kernel sends segments of up to 64 KiB on a virtual device, and a NIC glues them.
         let super_frames = connections.is_some();
+        let datagrams = !super_frames && describes_datagrams();
         let plan = AttachPlan {
             path: self.choice.path,
             rx_queues,
@@ -213,9 +215,11 @@ impl Client {
             fail_open: Duration::ZERO,
             replies: None,
             super_frames,
+            datagrams,
             connections,
         };
-        let more = if super_frames { SUPER_FRAME_CHUNKS } else { 0 };
+        let more =
+            if super_frames { SUPER_FRAME_CHUNKS } else { 0 } + if datagrams { DATAGRAM_CHUNKS } else { 0 };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames) + more)?;
         let regions = [Arc::clone(pool.region())];
         let (attachment, queues) =

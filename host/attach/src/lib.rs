@@ -16,8 +16,8 @@ mod receive_thread;
 mod replying;
 
 pub use attachment::{
-    AttachError, AttachPlan, Attaching, Attachment, PlacedQueue, SUPER_FRAME_CHUNKS, Target, describe,
-    kernel_ring_bytes, pool_frames,
+    AttachError, AttachPlan, Attaching, Attachment, DATAGRAM_CHUNKS, PlacedQueue, SUPER_FRAME_CHUNKS, Target,
+    describe, kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use handed::HandedOver;

@@ -57,6 +57,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) connections: Option<&'a Arc<TcpFlows>>,
     /// Their segments come as super-frames, too.
     pub(crate) super_frames: bool,
+    /// Workers get coalesced datagrams.
+    pub(crate) datagrams: bool,
 }
 
 impl<'a> Loading<'a> {
@@ -110,6 +112,7 @@ impl<'a> Loading<'a> {
             reflexes: None,
             connections: self.connections,
             large: self.super_frames,
+            datagrams: self.datagrams,
             verifies_syns: !self.virtual_device,
         }
     }

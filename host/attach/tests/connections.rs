@@ -2,6 +2,8 @@
 //! worker, which acknowledges what it gets; the peer is the kernel's TCP at the other end of a veth pair.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
@@ -10,23 +12,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use common::{NEAR, attach, count, ends, plan};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use twinpath_attach::{AttachPlan, Attachment, SUPER_FRAME_CHUNKS, Target, pool_frames};
-use twinpath_bpf::{TcAttach, TcpFlows};
+use twinpath_attach::{AttachPlan, SUPER_FRAME_CHUNKS, pool_frames};
+use twinpath_bpf::TcpFlows;
 use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_port::PortQueue;
-use twinpath_sys::Namespace;
 use twinpath_sys::frame_tap::FrameTap;
-use twinpath_test_rig::{End, ifindex, pair, run};
-use twinpath_time::Duration;
+use twinpath_test_rig::run;
 use twinpath_wire::offload::completed;
 use twinpath_wire::tcp::{Flags, Header, Segment};
-use twinpath_wire::{Mac, ipv4, ipv6};
+use twinpath_wire::{ipv4, ipv6};
 
-const NEAR: [&str; 2] = ["10.0.0.1", "fd00::1"];
 const PORT: u16 = 7;
 const ETH_LEN: usize = 14;
 /// The window that the worker offers: with the scale that the kernel chose, a few hundred KiB.
@@ -170,37 +170,6 @@ fn small_and_large_segments_of_a_workers_connection_arrive_whole_without_a_reset
     }
 }
 
-/// Attaches the interface `near` for connections, with super-frames and a single worker.
-fn attach(
-    near: &Namespace,
-    address: IpAddr,
-    flows: &Arc<TcpFlows>,
-    pool: &Pool,
-) -> (Attachment, Box<dyn PortQueue>) {
-    let target = Target {
-        ifindex: ifindex(near, "near"),
-        mac: Mac([2, 0, 0, 0, 0, 1]),
-        addresses: vec![address],
-        claims: vec![Claim::connections(PORT)],
-    };
-    let plan = AttachPlan {
-        path: Path::Packet,
-        rx_queues: 1,
-        ring_frames: 256,
-        tc: TcAttach::here(),
-        virtual_device: true,
-        port: 0,
-        fail_open: Duration::ZERO,
-        replies: None,
-        connections: Some(Arc::clone(flows)),
-        super_frames: true,
-    };
-    let regions = [Arc::clone(pool.region())];
-    let attach = || Attachment::attach(target, &plan, &regions).unwrap();
-    let (attachment, mut placed) = near.run(attach).unwrap();
-    (attachment, placed.pop().unwrap().queue)
-}
-
 /// Checks that none of the frames that have arrived on the peer's side is a reset.
 fn expect_no_reset(tap: &FrameTap) {
     let mut buffer = vec![0; 70_000];
@@ -216,17 +185,14 @@ fn expect_no_reset(tap: &FrameTap) {
 }
 
 fn check(family: usize) {
-    let [near, far] = [(); 2].map(|()| Namespace::new().unwrap());
-    pair(
-        End { with: "address 02:00:00:00:00:01", ..End::new(&near, "near", &["10.0.0.1/24", "fd00::1/64"]) },
-        End { with: "address 02:00:00:00:00:02", ..End::new(&far, "far", &["10.0.0.2/24", "fd00::2/64"]) },
-    );
+    let [near, far] = ends(1_500);
     // Acknowledgements that the test writes have no time stamps.
     run(&far, "sysctl", "-qw net.ipv4.tcp_timestamps=0");
     let address: IpAddr = NEAR[family].parse().unwrap();
     let flows = Arc::new(TcpFlows::load(1).unwrap());
     let mut pool = Pool::new(pool_frames(Path::Packet, 1, 256) + SUPER_FRAME_CHUNKS).unwrap();
-    let (attachment, mut queue) = attach(&near, address, &flows, &pool);
+    let plan = AttachPlan { connections: Some(Arc::clone(&flows)), super_frames: true, ..plan() };
+    let (attachment, mut queue) = attach(&near, vec![address], Claim::connections(PORT), &plan, &pool);
     queue.prepare(&mut pool);
 
     let listener = near.run(|| TcpListener::bind((address, PORT))).unwrap().unwrap();
@@ -260,9 +226,8 @@ fn check(family: usize) {
     assert!(receiver.stream == sent, "the bytes of the stream");
     assert!(receiver.longest > 40_000, "{} bytes", receiver.longest);
 
-    let count = |name| attachment.verdicts().unwrap().iter().find(|(found, _)| *found == name).unwrap().1;
-    assert!(count("claimed_large") > 0);
-    assert_eq!(count("tcp_too_large"), 0);
+    assert!(count(&attachment, "claimed_large") > 0);
+    assert_eq!(count(&attachment, "tcp_too_large"), 0);
     let counters = queue.counters();
     assert!(counters.frames_direct.get() > 0 && counters.super_frames_in.get() > 0);
     expect_no_reset(&tap);

@@ -128,8 +128,8 @@ impl PacketPort {
         direct: Option<DirectRing>,
     ) -> Result<Self, OpenError<E>> {
         // A socket that is not needed yet is not bound to the interface: each frame would cost a run of its filter.
-        // It is needed for super-frames.
-        let binds_late = config.binds_late && direct.is_some() && !config.has_headers();
+        // It is needed for super-frames of connections, which the kernel must not get.
+        let binds_late = config.binds_late && direct.is_some() && !config.super_frames;
         let socket = if binds_late { Socket::Unbound } else { Socket::Bound };
         let (receiver, ring) = open::receiver(config, attach_filter, socket == Socket::Bound)?;
         let rings = Rings::new(ring, direct, online_cpus().len().max(1)).with_headers(config.has_headers());
@@ -195,24 +195,43 @@ impl PacketPort {
         }
     }
 
+    /// Binds the socket if the program has seen a frame that only a socket takes. The program decides for one turn more,
+    /// as in [`Self::leave_direct`].
+    #[inline]
+    fn bind_if_wanted(&mut self) {
+        match self.socket {
+            Socket::Unbound if self.rings.wants_socket() => self.bind(),
+            Socket::JustBound => self.let_socket_decide(),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn bind(&mut self) {
+        if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
+            // The interface is gone; no frame will come through either.
+            self.info.counters.errors.add(1);
+        }
+        self.socket = Socket::JustBound;
+    }
+
+    #[cold]
+    fn let_socket_decide(&mut self) {
+        self.rings.set_without_socket(false);
+        self.socket = Socket::Bound;
+    }
+
     /// Makes frames come through the socket, which alone can wake the worker. Returns whether everything that came
     /// before has been taken; otherwise the worker takes another turn before it sleeps.
     fn leave_direct(&mut self) -> bool {
         match self.socket {
             Socket::Unbound => {
-                if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
-                    // The interface is gone; no frame will come through either.
-                    self.info.counters.errors.add(1);
-                }
-                self.socket = Socket::JustBound;
+                self.bind();
                 // The ring stays open for one more turn, for frames that had passed the socket when it was bound. A
                 // frame that finds the ring closed goes to the kernel's sockets.
                 return false;
             }
-            Socket::JustBound => {
-                self.rings.set_without_socket(false);
-                self.socket = Socket::Bound;
-            }
+            Socket::JustBound => self.let_socket_decide(),
             Socket::Bound => {}
         }
         self.rings.close()
@@ -278,6 +297,9 @@ impl Offloads {
 
     /// Reads the frame of a slot.
     fn read(&mut self, slot: &Slot<'_>, socket: &OwnedFd, pool: &mut Pool) -> Taken {
+        if slot.bytes.len() < slot.len && !slot.is_in_queue {
+            return Taken::Lost;
+        }
         if let (Some(datagrams), Some(meta)) = (&mut self.datagrams, datagrams_of(slot)) {
             let taken = datagrams.take(slot, &meta, socket, pool);
             return taken.map_or_else(Taken::Dropped, Taken::Datagrams);
@@ -399,6 +421,7 @@ impl PortQueue for PacketPort {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
             self.discard(pool);
         }
+        self.bind_if_wanted();
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);
         let ([mut first, mut last], mut direct, mut chunks) = ([0; 2], 0, 0);
         self.pass_on(&mut received, pool, burst);
@@ -427,6 +450,7 @@ impl PortQueue for PacketPort {
                 }
                 Some(Taken::Datagrams(count)) => {
                     chunks += count;
+                    self.info.counters.frames_split.add(count as u64);
                     self.pass_on(&mut received, pool, burst);
                 }
                 Some(Taken::Long(frame)) => {

@@ -86,6 +86,12 @@ impl Rings {
         }
     }
 
+    /// Whether the program has seen a frame that only a socket takes, while there was none.
+    #[inline]
+    pub(crate) fn wants_socket(&self) -> bool {
+        self.direct.as_ref().is_some_and(DirectRing::wants_socket)
+    }
+
     /// The worker does not wait on the socket any more: opens the direct ring, unless frames are left in it from the
     /// last time or long frames may come, or be there. Returns whether it was closed.
     pub(crate) fn begin_polling(&mut self, now: Instant) -> bool {

@@ -167,3 +167,46 @@ fn what_has_no_room_in_a_burst_waits_and_what_has_no_frames_is_dropped_and_count
     Box::new(port).close().into_iter().for_each(|frame| pool.release(frame));
     assert_eq!(pool.free(), pool.frames());
 }
+
+#[test]
+fn what_the_sockets_queue_has_no_room_for_is_lost_whole_and_counted() {
+    if !root_or_skip() {
+        return;
+    }
+    const FRAMES: usize = 150;
+    const EACH: usize = 50;
+    let link = Link::new();
+    let (mut port, mut pool) = (link.open(), Pool::new(DATAGRAM_CHUNKS + 256).unwrap());
+    port.prepare(&mut pool);
+    let (sender, counters) = (link.sender(0, 1_200), port.counters().clone());
+    let (mut burst, mut came) = (Burst::new(), Vec::new());
+    // Until its neighbour is known, the peer's kernel keeps only a few.
+    sender.send_to(b"first", TO[0]).unwrap();
+    until("it is there", || {
+        port.receive(twinpath_sys::clock::now(), &mut pool, &mut burst);
+        came.extend(burst.frames().iter().filter_map(payload));
+        burst.release(usize::MAX, &mut pool);
+        came.pop().is_some()
+    });
+    // 9 MB, and the queue has 4 MiB of the kernel's memory.
+    for number in 0..FRAMES {
+        sender.send_to(&vec![number as u8; EACH * 1_200], TO[0]).unwrap();
+    }
+    // One that fits into its slot.
+    set_segment_size(&sender, 100).unwrap();
+    sender.send_to(&[0xff; 1_000], TO[0]).unwrap();
+    until("the last ones are there", || {
+        port.receive(twinpath_sys::clock::now(), &mut pool, &mut burst);
+        came.extend(burst.frames().iter().filter_map(payload));
+        burst.release(usize::MAX, &mut pool);
+        came.ends_with(&vec![vec![0xff; 100]; 10])
+    });
+    came.truncate(came.len() - 10);
+    let lost = counters.ring_full.get() as usize;
+    assert!(lost > 0 && came.len() == (FRAMES - lost) * EACH, "{} came, {lost} frames lost", came.len());
+    assert!(came.chunks(EACH).all(|chunk| chunk.iter().all(|part| *part == vec![chunk[0][0]; 1_200])));
+    assert_eq!(counters.frames_split.get() as usize, came.len() + 10);
+    assert_eq!(counters.drops.happened().count(), 0);
+    Box::new(port).close().into_iter().for_each(|frame| pool.release(frame));
+    assert_eq!(pool.free(), pool.frames());
+}

@@ -12,9 +12,10 @@ use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
 use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::path::{Announcements, device};
 use twinpath_attach::{
-    AttachError, AttachPlan, Attaching, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link, learn_facts,
-    pool_frames, tidy,
+    AttachError, AttachPlan, Attaching, DATAGRAM_CHUNKS, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link,
+    learn_facts, pool_frames, tidy,
 };
+use twinpath_bpf::describes_datagrams;
 use twinpath_config::{Path, PathAsked};
 use twinpath_host::machine::Machine;
 use twinpath_host::sandbox::{self as sandbox, Needs};
@@ -111,7 +112,8 @@ impl Instance {
         for (number, services) in each.into_iter().enumerate() {
             let cpu = cpu_of(&self.plan.cpus, number);
             let super_frames = if self.connections.flows().is_some() { SUPER_FRAME_CHUNKS } else { 0 };
-            let frames = pool_frames(path, queues_each, self.plan.ring_frames) + super_frames;
+            let datagrams = if describes_datagrams() { DATAGRAM_CHUNKS } else { 0 };
+            let frames = pool_frames(path, queues_each, self.plan.ring_frames) + super_frames + datagrams;
             let placement = self.machine.placement(cpu);
             let routes = self.routes();
             let claims = self.connections.of_worker(number).unwrap_or_else(|error| {
@@ -385,6 +387,7 @@ impl Instance {
             replies: self.reflexes.replies(&self.plan),
             connections: self.connections.flows(),
             super_frames: self.connections.flows().is_some(),
+            datagrams: describes_datagrams(),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let mut attaching = Attaching::begin(target, &plan, &regions)?;

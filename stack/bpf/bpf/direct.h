@@ -33,7 +33,8 @@ struct direct {
 	/* Written by the worker: not 0 while it has no socket, so that the classifier decides. Only a single worker can be
 	 * without one: if there are several, the kernel chooses the worker by choosing its socket. */
 	__u32 without_socket;
-	__u32 reserved;
+	/* Written by the classifier while there is no socket: not 0 once a frame has come that only a socket takes. */
+	__u32 wants_socket;
 	/* Of a lease: when it lapses, ns of CLOCK_MONOTONIC; and how often the programs have ended it. */
 	__u64 until;
 	__u32 ended;

@@ -174,4 +174,14 @@ static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 #define be32(number) __builtin_bswap32(number)
 #define be64(number) __builtin_bswap64(number)
 
+/* Folds a sum of 16-bit words. */
+INLINE __u32 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (__u32)sum;
+}
+
 #endif

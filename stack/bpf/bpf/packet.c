@@ -117,13 +117,16 @@ SECTION("socket") int twinpath_filter_replies(struct __sk_buff *skb)
 	return hand_over(skb, cpu, queue, len);
 }
 
-/* Where the kernel finds that program, and the one for TCP. */
-enum { GOES_ON_REPLIES = 0, GOES_ON_TCP = 1 };
+/* Not 0 if workers' sockets take coalesced datagrams, which workers take apart. Constant once loaded. */
+const volatile __u32 takes_datagrams = 0;
+
+/* Where the kernel finds that program, the one for TCP, and the one for coalesced datagrams. */
+enum { GOES_ON_REPLIES = 0, GOES_ON_TCP = 1, GOES_ON_DATAGRAMS = 2 };
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
 	MAP_UINT(key_size, 4);
 	MAP_UINT(value_size, 4);
-	MAP_UINT(max_entries, 2);
+	MAP_UINT(max_entries, 3);
 } filter_goes_on SECTION(".maps");
 
 /* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
@@ -145,6 +148,12 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		cpu->note_len = 0;
 		cpu->queue = queue;
 		tail_call(skb, &filter_goes_on, GOES_ON_TCP);
+		return 0;
+	}
+	if (takes_datagrams && number == COALESCED) {
+		cpu->note_len = 0;
+		cpu->queue = queue;
+		tail_call(skb, &filter_goes_on, GOES_ON_DATAGRAMS);
 		return 0;
 	}
 	if (number != CLAIMED || test_run) {
@@ -239,6 +248,39 @@ SECTION("socket") int twinpath_filter_tcp(struct __sk_buff *skb)
 	}
 	cpu->counters[number & (COUNTERS - 1)]++;
 	return test_run ? verdict : 0;
+}
+
+/* The rest of a filter for coalesced frames. What is no claimed datagrams goes to the kernel, as all of them do while the worker
+ * is stuck. */
+SECTION("socket") int twinpath_filter_datagrams(struct __sk_buff *skb)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = {
+		.bytes = (const __u8 *)head + HEAD_AT,
+		.vlan = VLAN_NONE,
+		.segment_len = skb->gso_size,
+		.leaves_tcp = 1,
+	};
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	verdict_t verdict;
+	__u32 number, queue;
+
+	if (!cpu || !takes_datagrams)
+		return 0;
+	queue = cpu->queue;
+	verdict = verdict_of(skb, &frame, head);
+	number = verdict & 0xff;
+	if (number == CLAIMED)
+		number = test_run || may_hand_over(queue) ? CLAIMED_LARGE : WORKER_STUCK;
+	cpu->counters[number & (COUNTERS - 1)]++;
+	if (test_run)
+		return BY(number, verdict >> 8);
+	if (number != CLAIMED_LARGE)
+		return 0;
+	leave_note(cpu, head, frame.len, 0);
+	close_ring(queue);
+	return ~0U;
 }
 
 SECTION("socket") int twinpath_filter(struct __sk_buff *skb)
@@ -345,6 +387,14 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 		cpu->note_opens = OPENS;
 		tail_call(skb, &ingress_opens, 0);
 		return TCX_NEXT;
+	}
+	if (takes_datagrams && number == COALESCED) {
+		const __u32 first = 0;
+		struct direct *ring = map_lookup(&direct, &first);
+
+		/* The kernel gets this one, and a socket those that follow. */
+		if (ring && frame.coalesced)
+			*(volatile __u32 *)&ring->wants_socket = 1;
 	}
 	if (number == CLAIMED && is_for_reflex(&frame, 0)) {
 		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);

@@ -222,16 +222,6 @@ INLINE int take_tokens(__u64 *full_at_ns, __u64 interval_ns, __u64 count, __u64 
 	return 1;
 }
 
-/* Folds a sum of 16-bit words. */
-INLINE __u32 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (__u32)sum;
-}
-
 INLINE __u64 sum_words(const __u8 *bytes, __u32 at, int words)
 {
 	__u64 sum = 0;

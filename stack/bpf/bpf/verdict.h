@@ -27,6 +27,7 @@ struct frame {
 	__u16 queue;  /* of the worker that has the connection */
 	__u8 is_known; /* a worker has the connection, and its segments are not the kernel's */
 	__u8 opens; /* it is known, and is a SYN */
+	__u32 segment_len; /* of coalesced datagrams that a worker takes apart; 0: they are the kernel's */
 	__u8 leaves_tcp; /* not 0: another program decides segments to ports where workers may have connections */
 };
 
@@ -378,6 +379,8 @@ INLINE verdict_t decide_tcp_of(struct frame *frame, const struct packet *packet)
 }
 #endif
 
+#include "datagrams.h"
+
 INLINE verdict_t decide_transport(struct frame *frame, const struct packet *packet)
 {
 	const struct plain *plain;
@@ -395,7 +398,7 @@ INLINE verdict_t decide_transport(struct frame *frame, const struct packet *pack
 	if (connections && packet->protocol == TCP && config_of(frame)->flags & HAS_CONNECTIONS)
 		return frame->leaves_tcp ? LEFT_TO_OTHER : decide_tcp_of(frame, packet);
 #endif
-	wrong = check_frame(frame);
+	wrong = frame->segment_len && packet->protocol == UDP ? check_datagrams(frame, packet) : check_frame(frame);
 	if (wrong)
 		return wrong;
 	opening = check_lengths(frame, packet);

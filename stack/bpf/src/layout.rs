@@ -103,6 +103,7 @@ const _: () = {
     assert!(PassReason::TcpAuthenticated as u8 == TCP_AUTHENTICATED);
     assert!(PassReason::TcpSynData as u8 == TCP_SYN_DATA);
     assert!(PassReason::TcpDeclined as u8 == TCP_DECLINED_BY_WORKER);
+    assert!(twinpath_claims::DATAGRAMS_MAX == DATAGRAMS_MAX);
     assert!(Verdict::OPENS == TCP_OPENING && Verdict::CLAIMED_LARGE == CLAIMED_LARGE);
     assert!(NotReplied::Suspended.number() == WHY_SUSPENDED);
     assert!(NotReplied::Header.number() == WHY_HEADER);

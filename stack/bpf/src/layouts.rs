@@ -55,6 +55,8 @@ pub(crate) const UDP_INDEX: usize = 0;
 pub(crate) const TCP_INDEX: usize = 1;
 pub(crate) const PROTOCOLS: usize = 2;
 
+pub(crate) const DATAGRAMS_MAX: usize = 128;
+
 /// `struct config` of maps.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]

@@ -80,7 +80,7 @@ pub use leases::{Assigned, Handed, LEASE_SLOTS, LEASES_MAX, Leases, PROCESSES_MA
 pub use moves::{MoveWords, Unmoved};
 pub use offload::{KeptEntry, OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
 pub use ports::{KeepPlan, PortPrograms, Unserved};
-pub use probe::{Probe, ReflexProbe, probe, probe_reflexes, probe_without_loading};
+pub use probe::{Probe, ReflexProbe, describes_datagrams, probe, probe_reflexes, probe_without_loading};
 pub use reflex::{REFLEX_PEERS_MAX, ReflexCount, ReflexPeer, ReflexPlan, Reflexes};
 pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Features, Kept, Path, QUEUES_MAX, Steering, XdpMode};
 pub use taps::{Exchange, ReflexTap, Shown, TAPS_MAX, TapReader};

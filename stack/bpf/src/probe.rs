@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aya::util::KernelVersion;
 use rustix::thread::CapabilitySet;
 use twinpath_sys::capabilities::effective;
 use twinpath_time::Duration;
@@ -33,6 +34,14 @@ pub fn probe() -> Probe {
 #[must_use]
 pub fn probe_without_loading() -> Probe {
     Probe { packet: may("the packet path"), tc: TcAttach::here(), xdp: may("AF_XDP").and_then(|()| af_xdp()) }
+}
+
+/// Whether the kernel describes coalesced datagrams to packet sockets, as `VIRTIO_NET_HDR_GSO_UDP_L4`
+/// (include/linux/virtio_net.h, since Linux 6.2). Otherwise a packet socket loses them. Only the version tells without sending
+/// such a frame.
+#[must_use]
+pub fn describes_datagrams() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 2, 0))
 }
 
 /// Which features of programs that reply by themselves are available, or a sentence that says why not.

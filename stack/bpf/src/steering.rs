@@ -34,6 +34,8 @@ pub(crate) const FILTER: &str = "twinpath_filter";
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
 /// The rest of a filter, for segments to ports where workers may have connections.
 const FILTER_TCP: &str = "twinpath_filter_tcp";
+/// The rest of a filter, for coalesced datagrams.
+const FILTER_DATAGRAMS: &str = "twinpath_filter_datagrams";
 /// The rest of the program at tc ingress, for SYNs.
 const OPENS: &str = "twinpath_opens";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
@@ -102,6 +104,9 @@ pub struct Features<'a> {
     /// The sockets of workers take segments of their connections that are longer than a slot, or coalesced, as they
     /// are. Otherwise these are dropped and counted. Every worker must have a socket then.
     pub large: bool,
+    /// Workers' sockets take coalesced datagrams, which workers take apart, on the packet path. A worker without a socket
+    /// is told that it needs one. Only if [the kernel describes them](crate::describes_datagrams).
+    pub datagrams: bool,
     /// A SYN whose checksum is wrong is the kernel's. Not for an interface whose frames may have partial checksums.
     pub verifies_syns: bool,
 }
@@ -179,13 +184,14 @@ impl Steering {
     /// claim's index shifted left by 8. Only for test runs; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        Self::load_all(path, true, 1, Duration::ZERO, Features::default())
+        let datagrams = matches!(path, Path::Packet);
+        Self::load_all(path, true, 1, Duration::ZERO, Features { datagrams, ..Features::default() })
     }
 
     /// The same for the packet path with connections.
     #[doc(hidden)]
     pub fn load_connections_for_test_run(flows: &Arc<TcpFlows>) -> Result<Self, SteerError> {
-        let features = Features { connections: Some(flows), ..Features::default() };
+        let features = Features { connections: Some(flows), datagrams: true, ..Features::default() };
         Self::load_all(Path::Packet, true, 1, Duration::ZERO, features)
     }
 
@@ -217,8 +223,10 @@ impl Steering {
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
         let takes_large = u32::from(features.large);
+        let takes_datagrams = u32::from(features.datagrams);
         if matches!(path, Path::Packet) {
             loader.override_global("takes_large", &takes_large, true);
+            loader.override_global("takes_datagrams", &takes_datagrams, true);
         }
         let verifies_syns = u32::from(features.verifies_syns);
         if flows.is_some() {
@@ -229,7 +237,7 @@ impl Steering {
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
-        load_programs(&mut object, path, plan.is_some(), flows.is_some())?;
+        load_programs(&mut object, path, [plan.is_some(), flows.is_some(), features.datagrams])?;
         let sockets = match path {
             Path::Packet => None,
             Path::Xdp => Some(typed(&mut object, "sockets")?),
@@ -564,13 +572,14 @@ pub(crate) fn attach_filter(
 }
 
 /// Loads the programs of a path.
-fn load_programs(object: &mut Ebpf, path: Path, replies: bool, connections: bool) -> Result<(), SteerError> {
+fn load_programs(object: &mut Ebpf, path: Path, features: [bool; 3]) -> Result<(), SteerError> {
+    let [replies, connections, _] = features;
     match path {
         Path::Packet => {
             let filter = program::<SocketFilter>(object, FILTER)?;
             loaded(FILTER, || filter.load())?;
-            for (at, name) in [(0, FILTER_REPLIES), (1, FILTER_TCP)] {
-                if [replies, connections][at] {
+            for (at, name) in [(0, FILTER_REPLIES), (1, FILTER_TCP), (2, FILTER_DATAGRAMS)] {
+                if features[at] {
                     let rest = program::<SocketFilter>(object, name)?;
                     loaded(name, || rest.load())?;
                     let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?));

@@ -17,6 +17,7 @@
 //!   under NAME                    its table
 //!   tag 8100 100                  a VLAN tag beside the frame: protocol, control
 //!   segments 4                    number of segments that were coalesced
+//!   segment_len 100               payload of each of them, bytes
 //!   known 10.0.0.1:4000 10.0.0.2:7 [declined]
 //!                                 a connection that a worker has: the peer, this host
 //!   not PROGRAM: REASON           a test run of this program can't decide it: xdp, filter
@@ -34,7 +35,7 @@ use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag};
 
 use crate::{Claim, ClaimKind, Context, Known, PassReason, Table, Verdict};
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("tables.txt", include_str!("../corpus/tables.txt")),
     ("ethernet.txt", include_str!("../corpus/ethernet.txt")),
     ("vlan.txt", include_str!("../corpus/vlan.txt")),
@@ -43,6 +44,7 @@ const FILES: [(&str, &str); 8] = [
     ("transport.txt", include_str!("../corpus/transport.txt")),
     ("connections.txt", include_str!("../corpus/connections.txt")),
     ("claims.txt", include_str!("../corpus/claims.txt")),
+    ("datagrams.txt", include_str!("../corpus/datagrams.txt")),
 ];
 
 /// All tables and cases.
@@ -238,6 +240,7 @@ fn case_line(
             case.context.tag = Some(Tag { protocol, control: parsed(words.next())? });
         }
         "segments" => case.context.segments = parsed(words.next())?,
+        "segment_len" => case.context.segment_len = parsed(words.next())?,
         "known" => {
             let (peer, local): (SocketAddr, SocketAddr) = (parsed(words.next())?, parsed(words.next())?);
             let declined = match words.next() {
@@ -331,7 +334,7 @@ mod tests {
     fn a_case_has_what_its_lines_say() {
         let text = format!(
             "{TABLE}address 10.0.0.2\nclaim udp 7 vlan 9 from 10.0.0.0/8 192.168.1.1\n\
-             case c\nunder t\ntag 8100 100\nsegments 4\nnot xdp: it has a tag\nnot filter: so it has\n\
+             case c\nunder t\ntag 8100 100\nsegments 4\nsegment_len 9\nnot xdp: it has a tag\nnot filter: so it has\n\
              frame\n  0102 03ff # bytes\n  fill ab 3\n# a comment\n\nis claimed 5\ncase d\nunder t\nis pass fragment"
         );
         let corpus = read(&text).unwrap();
@@ -341,6 +344,7 @@ mod tests {
         assert_eq!((table.addresses().len(), table.frame_len_max()), (1, 1514));
         let [c, d] = &corpus.cases[..] else { panic!("{:?}", corpus.cases) };
         assert_eq!((c.name.as_str(), c.table.as_str(), c.context.segments), ("c", "t", 4));
+        assert_eq!(c.context.segment_len, 9);
         assert_eq!(c.context.tag, Some(Tag { protocol: EtherType::VLAN, control: 100 }));
         assert_eq!(c.frame, [1, 2, 3, 0xff, 0xab, 0xab, 0xab]);
         assert_eq!(c.verdict, Verdict::Claimed(5));

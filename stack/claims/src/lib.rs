@@ -16,4 +16,4 @@ pub use table::{
     REFLEX_CLAIMS_MAX, REFLEX_PLACES, REFLEX_SERVICES_MAX, Reflex, SOURCES_MAX, SOURCES_TOTAL_MAX, Table,
     TableError,
 };
-pub use verdict::{Context, Known, PassReason, Verdict, verdict};
+pub use verdict::{Context, DATAGRAMS_MAX, Known, PassReason, Verdict, verdict};

@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use twinpath_wire::offload::Headers;
 use twinpath_wire::tcp::Flags;
 use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag, eth, ipv4, ipv6, tcp, udp};
 
@@ -15,6 +16,9 @@ pub struct Context {
     /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. If only a segment
     /// size is known, a size above 0 means coalesced: pass 2.
     pub segments: u32,
+    /// Payload of each coalesced datagram but the last, bytes, if the path takes them apart; otherwise, or if nothing is
+    /// coalesced, 0.
+    pub segment_len: u16,
     /// A tuple in the kernel's map of connections.
     pub known: Option<Known>,
 }
@@ -33,8 +37,8 @@ pub struct Known {
 pub enum Verdict {
     /// To the fast path, by the claim of this index.
     Claimed(u16),
-    /// The same for a segment of a known connection that is too large for a slot, or coalesced. The kernel does not get
-    /// it in any case.
+    /// The same for a segment of a known connection that is too large for a slot, or coalesced, which the kernel does not
+    /// get in any case; and for coalesced datagrams, on a path that takes them apart.
     ClaimedLarge(u16),
     /// A SYN, by a claim on [connections](crate::Claim::connections): a worker gets it if the kernel has no socket for
     /// the tuple, and the worker has room. Otherwise it goes to the kernel.
@@ -178,8 +182,9 @@ fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<Verdict, Pas
         ethertype = inner;
         ip_at += eth::TAG_LEN;
     }
-    let coalesced = context.segments > 1;
-    let frame = Frame { bytes: frame, tag, ip_at, coalesced, known: context.known };
+    let (segment_len, known) = (context.segment_len, context.known);
+    let coalesced = context.segments > 1 || segment_len > 0;
+    let frame = Frame { bytes: frame, tag, ip_at, coalesced, segment_len, known };
     let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
     if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {
         return Err(PassReason::VlanTag);
@@ -197,6 +202,7 @@ struct Frame<'a> {
     tag: Option<Tag>,
     ip_at: usize,
     coalesced: bool,
+    segment_len: u16,
     known: Option<Known>,
 }
 
@@ -218,15 +224,21 @@ impl Frame<'_> {
         if self.coalesced {
             return Err(PassReason::Coalesced);
         }
+        self.check_destination(table)?;
+        if self.bytes.len() > table.frame_len_max() as usize {
+            return Err(PassReason::TooLong);
+        }
+        Ok(())
+    }
+
+    /// It is for the interface alone.
+    fn check_destination(&self, table: &Table) -> Result<(), PassReason> {
         let destination = Mac(*self.bytes.first_chunk().ok_or(PassReason::Truncated)?);
         if destination.is_group() {
             return Err(PassReason::Multicast);
         }
         if destination != table.mac() {
             return Err(PassReason::NotForThisHost);
-        }
-        if self.bytes.len() > table.frame_len_max() as usize {
-            return Err(PassReason::TooLong);
         }
         Ok(())
     }
@@ -293,13 +305,31 @@ fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<Verdict, PassReason> {
 }
 
 fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<Verdict, PassReason> {
-    let source_port = be16(frame.bytes, packet.transport_at)?;
     let port = be16(frame.bytes, packet.transport_at + 2)?;
     // The kernel's programs look this up in a bitmap. It is the only look-up that an unclaimed frame costs.
     if !table.claims().iter().any(|claim| claim.transport() == Some((packet.protocol, port))) {
         return Err(frame.unclaimed());
     }
+    if frame.segment_len > 0 && packet.protocol == Protocol::Udp {
+        check_datagrams(frame, packet, table)?;
+        return Ok(match decide_ports(frame, packet, table, None)? {
+            Verdict::Claimed(claim) => Verdict::ClaimedLarge(claim),
+            other => other,
+        });
+    }
     let large = check_size(frame, packet, table)?;
+    decide_ports(frame, packet, table, large)
+}
+
+/// Decides by the packet's tuple. `large` is not `None` if the frame is too large, or coalesced.
+fn decide_ports(
+    frame: &Frame<'_>,
+    packet: &Packet,
+    table: &Table,
+    large: Option<PassReason>,
+) -> Result<Verdict, PassReason> {
+    let source_port = be16(frame.bytes, packet.transport_at)?;
+    let port = be16(frame.bytes, packet.transport_at + 2)?;
     // What a frame that is too large gets, if it belongs to no known connection.
     let wrong = |reason: PassReason| large.unwrap_or(reason);
     let opening = check_lengths(frame.bytes, packet).map_err(wrong)?;
@@ -356,6 +386,27 @@ fn check_size(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<Optio
         return Ok(Some(reason));
     }
     Err(reason)
+}
+
+/// Maximum number of coalesced datagrams in a claimed frame: `UDP_MAX_SEGMENTS` of linux/udp.h, which was 64 before Linux
+/// 6.9.
+pub const DATAGRAMS_MAX: usize = 128;
+
+/// The checks of coalesced datagrams, in place of those of other frames. Their lengths must agree, and their checksum must be
+/// left to hardware, as it is unless they are a list; the kernel has all others.
+fn check_datagrams(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<(), PassReason> {
+    frame.check_destination(table)?;
+    let (at, segment_len) = (packet.transport_at, usize::from(frame.segment_len));
+    let payload_at = at + udp::HEADER_LEN;
+    let len = packet.transport_len.filter(|len| *len >= udp::HEADER_LEN).ok_or(PassReason::BadLength)?;
+    if frame.bytes.len() <= payload_at {
+        return Err(PassReason::BadLength);
+    }
+    let is_whole = at + len == frame.bytes.len() && usize::from(be16(frame.bytes, at + 4)?) == len;
+    let is_bounded = payload_at + segment_len <= table.frame_len_max() as usize
+        && frame.bytes.len() - payload_at <= DATAGRAMS_MAX * segment_len;
+    let is_partial = Headers::find(frame.bytes).is_some_and(|found| found.has_partial_checksum(frame.bytes));
+    if is_whole && is_bounded && is_partial { Ok(()) } else { Err(PassReason::Coalesced) }
 }
 
 /// The kinds of options that end the list, fill it, and authenticate the segment: RFC 9293 section 3.2, RFC 2385,

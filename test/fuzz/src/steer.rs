@@ -1,7 +1,8 @@
 //! Fuzzes the verdict: a claimed frame is complete, for this host, and matches its claim; any other passes to the
 //! kernel.
 
-use twinpath_claims::{Claim, ClaimKind, Context, Table, Verdict, corpus, verdict};
+use twinpath_claims::{Claim, ClaimKind, Context, DATAGRAMS_MAX, Table, Verdict, corpus, verdict};
+use twinpath_wire::offload::Segmentation;
 use twinpath_wire::{ChecksumTrust, EtherType, FlowKey, ParseError, Protocol, Tag, eth, udp_frame};
 
 use crate::{fuzz, seed};
@@ -32,7 +33,10 @@ fn table() -> Table {
 /// What the kernel knows of a frame besides its bytes.
 fn context(hint: u8) -> Context {
     let tag = (hint & 1 != 0).then_some(Tag { protocol: EtherType::VLAN, control: seed::VLAN });
-    Context { tag, segments: u32::from(hint >> 1 & 3), known: None }
+    let segments = u32::from(hint >> 1 & 3);
+    // None of them, as long as a short payload, or longer than a frame.
+    let segment_len = [0, 0, 1, 7, 100, 1_400, 1_477, u16::MAX][usize::from(hint >> 5)];
+    Context { tag, segments, segment_len, known: None }
 }
 
 /// Checks the invariants of every verdict.
@@ -40,13 +44,27 @@ fn check(frame: &[u8], context: &Context, table: &Table) {
     let found = verdict(frame, context, table);
     assert_eq!(found, verdict(frame, context, table), "a function of its arguments");
     assert!(Verdict::name_of(found.number()).is_some(), "every verdict has a counter with a name");
-    let Verdict::Claimed(index) = found else { return };
-
+    let index = match found {
+        Verdict::Claimed(index) => {
+            assert!(
+                context.segments <= 1 && context.segment_len == 0,
+                "coalesced segments have another verdict"
+            );
+            assert!(frame.len() <= table.frame_len_max() as usize);
+            index
+        }
+        // No connection is known: these are datagrams.
+        Verdict::ClaimedLarge(index) => {
+            let cut =
+                Segmentation::of(frame, frame.len(), context.segment_len).expect("it can be taken apart");
+            assert!(cut.packet_len_max() <= table.frame_len_max() as usize && cut.count() <= DATAGRAMS_MAX);
+            index
+        }
+        _ => return,
+    };
     let claim = &table.claims()[usize::from(index)];
     let eth = eth::Frame::parse(frame).expect("what is claimed has a whole header");
     assert_eq!(eth.destination(), table.mac());
-    assert!(context.segments <= 1, "coalesced segments are the kernel's");
-    assert!(frame.len() <= table.frame_len_max() as usize);
     assert_eq!(claim.vlan, context.tag.or(eth.tag()).map(Tag::id), "the claim names the frame's VLAN");
     let ClaimKind::Port { protocol: Protocol::Udp, port, .. } = claim.kind else { return };
     match udp_frame::parse(frame, ChecksumTrust::Trusted) {

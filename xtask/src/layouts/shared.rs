@@ -49,7 +49,18 @@ pub(super) const FILES: [Made; 4] = [
             Item::Places(
                 "direct.h",
                 "direct",
-                &[LEN, "without_socket", "until", "ended", "head", "full", "lapsed", "passed", "odd"],
+                &[
+                    LEN,
+                    "without_socket",
+                    "wants_socket",
+                    "until",
+                    "ended",
+                    "head",
+                    "full",
+                    "lapsed",
+                    "passed",
+                    "odd",
+                ],
             ),
         ],
     },
@@ -166,6 +177,7 @@ pub(super) const FILES: [Made; 4] = [
                     "PROTOCOLS",
                 ],
             ),
+            Item::Numbers("datagrams.h", "usize", &["DATAGRAMS_MAX"]),
             Item::Struct(
                 "maps.h",
                 "config",

@@ -82,6 +82,7 @@ fn report() -> Report {
                 counts: PortCounts {
                     frames_in: 42,
                     frames_joined: 36,
+                    frames_split: 0,
                     super_frames_refused: 1,
                     ..PortCounts::default()
                 },

@@ -36,7 +36,7 @@ fn datagrams_that_come_as_one_super_frame_are_each_answered_once_and_by_no_progr
     let server = rig.serve(&[PACKET, &["--mode", "interrupt"]].concat());
     let socket = rig.client_udp(CLIENT, 4000);
     ask_until_reflex(&socket, SERVER, &server);
-    let before = ["reflex_replies", "kernel_requests"].map(|name| figure(&server, name));
+    let before = ["reflex_replies", "fast_requests"].map(|name| figure(&server, name));
     // One send of 40 datagrams crosses a veth as one frame.
     twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
     let all: Vec<u8> = (0..40u8).flat_map(|number| [number; 100]).collect();
@@ -52,7 +52,7 @@ fn datagrams_that_come_as_one_super_frame_are_each_answered_once_and_by_no_progr
     nothing_waits(&socket);
     answered.sort_unstable();
     assert!(answered.into_iter().eq(0..40));
-    let after = ["reflex_replies", "kernel_requests"].map(|name| figure(&server, name));
+    let after = ["reflex_replies", "fast_requests"].map(|name| figure(&server, name));
     assert_eq!(after, [before[0], before[1] + 40]);
     assert_eq!(server.interrupt(), Some(0));
 }

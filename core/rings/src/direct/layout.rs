@@ -13,6 +13,7 @@ pub(crate) const POSITION: u64 = 0x1fffffffffffffff;
 pub(crate) mod direct {
     pub(crate) const LEN: usize = 128;
     pub(crate) const WITHOUT_SOCKET_AT: usize = 0;
+    pub(crate) const WANTS_SOCKET_AT: usize = 4;
     pub(crate) const UNTIL_AT: usize = 8;
     pub(crate) const ENDED_AT: usize = 16;
     pub(crate) const HEAD_AT: usize = 64;

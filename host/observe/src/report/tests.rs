@@ -55,7 +55,7 @@ fn counts_are_beside_the_other_fields_under_their_stable_names() {
         fields::<Queue>(),
         names(
             "queue worker path mode frames_in frames_out bytes_in bytes_out frames_direct direct_opened packets_in \
-             packets_out frames_joined super_frames_refused kicks ring_full"
+             packets_out frames_joined frames_split super_frames_refused kicks ring_full"
         )
     );
     assert_eq!(

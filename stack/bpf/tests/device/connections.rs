@@ -726,7 +726,8 @@ fn the_programs_load_with_all_that_they_can_do() {
     let kept = Arc::new(KeptMaps::create(64, 1).unwrap());
     let plan = ReflexPlan { partial_checksums: true, rate: 1000, tries_worker: true };
     let reflexes = Some((&plan, Some(&kept)));
-    let features = Features { reflexes, connections: Some(&flows), large: true, verifies_syns: true };
+    let features =
+        Features { reflexes, connections: Some(&flows), large: true, datagrams: true, verifies_syns: true };
     assert!(Steering::load_with(Path::Packet, 64, Duration::from_millis(1), features).is_ok());
     let error = TcpFlows::load(TCP_WORKERS_MAX + 1).unwrap_err();
     assert!(matches!(error, SteerError::Queue { queue: 65, max: 64 }), "{error}");
@@ -755,7 +756,7 @@ fn the_filter_is_as_small_as_the_kernel_wants_it() {
         return;
     }
     let flows = Arc::new(TcpFlows::load(1).unwrap());
-    let features = Features { connections: Some(&flows), ..Features::default() };
+    let features = Features { connections: Some(&flows), datagrams: true, ..Features::default() };
     let steering = Steering::load_with(Path::Packet, 1, Duration::from_millis(1), features).unwrap();
     let program = steering.program("twinpath_filter").unwrap();
     let filter: &aya::programs::SocketFilter = program.try_into().unwrap();

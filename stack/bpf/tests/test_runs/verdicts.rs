@@ -89,16 +89,19 @@ fn broken_frames_get_the_same_verdict_everywhere() {
     let corpus = corpus::all().unwrap();
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut programs = Programs::load();
-    let (mut claimed, mut filtered) = (0, 0);
+    let (mut claimed, mut large, mut filtered) = (0, 0, 0);
     for table in corpus.tables.values() {
         programs.apply(table);
         for number in 0..FRAMES / corpus.tables.len() {
             let case = &corpus.cases[random.usize(..corpus.cases.len())];
             let frame = broken(&mut random, case, table);
             let segments = if random.u8(..10) == 0 { random.u32(..4) } else { 0 };
-            let context = Context { tag: None, segments, known: Some(known(&mut random)) };
+            let segment_len = if random.u8(..4) == 0 { random.u16(..200) } else { case.context.segment_len };
+            let known = Some(known(&mut random));
+            let context = Context { tag: None, segments, segment_len, known };
             let expected = verdict(&frame, &context, table);
             claimed += usize::from(matches!(expected, Verdict::Claimed(_)));
+            large += usize::from(matches!(expected, Verdict::ClaimedLarge(_)));
             if frame.len() >= least_for_skb(&frame) {
                 let found = programs.filter_verdict(&frame, &context);
                 assert_eq!(found, expected, "filter, seed {SEED}, frame {number}: {frame:02x?}");
@@ -114,6 +117,7 @@ fn broken_frames_get_the_same_verdict_everywhere() {
     }
     assert!(filtered > FRAMES * 3 / 4, "only {filtered} frames could be shown to the filter");
     assert!(claimed > FRAMES / 50, "only {claimed} frames were claimed: the test looks at too little");
+    assert!(large > FRAMES / 200, "only {large} coalesced frames were claimed: the test looks at too little");
 }
 
 /// The connection of most cases.
@@ -229,10 +233,11 @@ impl Programs {
     }
 }
 
-/// The start of a `struct __sk_buff` with the number of coalesced segments.
+/// The start of a `struct __sk_buff` with the number of coalesced segments, and their size.
 fn beside(context: &Context) -> [u8; 184] {
     let mut bytes = [0; 184];
     bytes[164..168].copy_from_slice(&context.segments.to_ne_bytes());
+    bytes[176..180].copy_from_slice(&u32::from(context.segment_len).to_ne_bytes());
     bytes
 }
 

@@ -154,6 +154,7 @@ fn attach(
             fail_open: twinpath_time::Duration::ZERO,
             replies: None,
             super_frames: false,
+            datagrams: false,
             connections: None,
         };
         let regions = [Arc::clone(region)];
