@@ -1,5 +1,7 @@
 //! `twinpath serve`: a service on two paths, from the command line or a file.
 
+mod services;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use twinpath_instance::{self as instance, InstanceError, Loaded, Parts, Source};
 use twinpath_serve::Prototype;
 use twinpath_sys::descriptors;
 
+use self::services::{prototype, registrations};
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
 
@@ -175,9 +178,9 @@ fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
     for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
-        planned.rpcbind = twinpath_services::registrations(config, asked);
+        planned.rpcbind = registrations(config, asked);
     }
-    let services = config.services.iter().map(|asked| twinpath_services::prototype(config, asked));
+    let services = config.services.iter().map(|asked| prototype(config, asked));
     Ok((plan, services.collect::<Result<_, _>>()?))
 }
 

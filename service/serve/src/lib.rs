@@ -18,6 +18,8 @@ mod hosted;
 pub mod kernel_tcp;
 mod limits;
 mod prototype;
+#[cfg(feature = "services")]
+pub mod services;
 pub mod streams;
 
 pub use crate::handlers::{HandlerPool, Panicked, Sends};
