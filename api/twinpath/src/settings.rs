@@ -23,7 +23,7 @@ const NAME: &str = "service";
 pub(crate) fn parts(services: &[Box<dyn Prototype>]) -> Parts<'_> {
     #[cfg(feature = "measure-fallback")]
     let measure_fallback =
-        Some(twinpath_fallback::measure_for_instance as twinpath_instance::MeasureFallback);
+        Some(twinpath_clients::fallback::measure_for_instance as twinpath_instance::MeasureFallback);
     #[cfg(not(feature = "measure-fallback"))]
     let measure_fallback = None;
     Parts { services, measure_fallback }

@@ -1,8 +1,10 @@
 //! The clients of `bench`: a load against a service, or a stream to it, over kernel sockets or the fast
-//! path, and the results. Their generic code is compiled here.
+//! path, and the results. Their generic code is compiled here. [`fallback`] measures with such clients what attaching costs
+//! the kernel's own traffic.
 
 mod connection;
 mod error;
+pub mod fallback;
 mod fast;
 mod flow;
 mod kernel;

@@ -148,8 +148,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (_, signals) = Signals::of_program();
     let plan = Plan { take_over, stand_by, ..plan };
     let announce = |ready: &Ready, _: &Plan| announce(ready, voice);
-    let parts =
-        Parts { services: &services, measure_fallback: Some(twinpath_fallback::measure_for_instance) };
+    let parts = Parts {
+        services: &services,
+        measure_fallback: Some(twinpath_clients::fallback::measure_for_instance),
+    };
     match instance::run(plan, parts, source, signals.with_those_of_process(), announce) {
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(InstanceError::LeftBehind(left)) => Ok(crate::ended(&left)),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use twinpath_clients::fallback::{FrameCost, test_runs, traffic};
 use twinpath_config::Path;
-use twinpath_fallback::{FrameCost, test_runs, traffic};
 use twinpath_sys::affinity;
 
 use super::model::Sample;
@@ -46,7 +46,7 @@ pub(crate) async fn tax(session: &Session, row: &str) -> anyhow::Result<Sample> 
 
 /// The most expensive kind of frame, summed over all programs of the path.
 fn costliest(costs: &[FrameCost]) -> Sample {
-    let sum = |cost: &FrameCost, of: fn(&twinpath_fallback::ProgramCost) -> f64| {
+    let sum = |cost: &FrameCost, of: fn(&twinpath_clients::fallback::ProgramCost) -> f64| {
         cost.programs.iter().map(of).sum::<f64>()
     };
     let worst = costs.iter().max_by(|a, b| sum(a, |p| p.added_ns()).total_cmp(&sum(b, |p| p.added_ns())));
