@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 /// The file with the committed figures.
-const COMMITTED: &str = "test/instructions/committed.toml";
+const COMMITTED: &str = "test/sim/instructions.toml";
 /// Number of calls of the shorter run, and of the longer one.
 const CALLS: [u64; 2] = [1_000, 3_000];
 /// How far a figure may exceed the committed one, per cent: with the compiler of the committed figures, and with
@@ -61,7 +61,7 @@ pub(crate) fn run(root: &Path, check: bool, write: bool, beside: &[String]) -> R
 /// Builds the program to be measured, optimised as the product is.
 fn build_counted(root: &Path, beside: &[String]) -> Result<std::path::PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-instructions"];
+    let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-sim"];
     let mut build = Command::new(&cargo);
     build.args(arguments).args(beside.iter().flat_map(|package| ["-p", package])).current_dir(root);
     let status = build.status().context("running cargo")?;

@@ -39,7 +39,7 @@ enum Command {
         /// Fail if a case takes more than what is committed.
         #[arg(long)]
         check: bool,
-        /// Commit what is counted: write it to test/instructions/committed.toml.
+        /// Commit what is counted: write it to test/sim/instructions.toml.
         #[arg(long, conflicts_with = "check")]
         write: bool,
         /// Build that program beside this package: crates that both use are then built once, not with two sets of features.
