@@ -1,7 +1,7 @@
 //! Ports: how frames enter and leave the process.
 //!
 //! The contract is [`PortQueue`] (one queue of one port, owned by one worker) on top of [`WaitSource`] (how a
-//! worker sleeps until there is work). Devices have crates of their own (`ports/packet`, `ports/xdp`).
+//! worker sleeps until there is work). Devices have crates of their own, such as `ports/packet`.
 //! [`loopback`] needs no device and fulfils the same contract, so the layers above can be tested without a NIC.
 //!
 //! A queue may carry several ports ([`Carrier`]).

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, TcpFlows, XdpMode};
 use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
+use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
 pub use twinpath_packet::{DATAGRAM_CHUNKS, SUPER_FRAME_CHUNKS};
 use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PORTS_MAX, PortId, PortQueue};
@@ -18,7 +19,6 @@ use twinpath_sys::clock;
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
-use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 use twinpath_config::Path;
 
@@ -113,7 +113,7 @@ pub enum AttachError {
     Packet(#[from] twinpath_packet::OpenError<SteerError>),
     /// An AF_XDP socket.
     #[error("{0}")]
-    Xdp(#[from] twinpath_xdp::OpenError),
+    Xdp(#[from] twinpath_packet::xdp::OpenError),
     /// Sharing the memory among queues.
     #[error("cannot share the frame memory among queues: {0}")]
     ShareUmem(Errno),
@@ -126,7 +126,7 @@ pub enum AttachError {
     )]
     StillBusy {
         /// The error of the last try.
-        source: twinpath_xdp::OpenError,
+        source: twinpath_packet::xdp::OpenError,
         /// The time spent trying.
         waited: Duration,
     },
@@ -356,7 +356,7 @@ impl Attachment {
     #[must_use]
     pub fn lost_frames(&self, id: PortId) -> u64 {
         let socket = self.sockets.iter().find(|(known, _)| *known == id);
-        socket.map_or(0, |(_, socket)| twinpath_xdp::lost_frames(socket))
+        socket.map_or(0, |(_, socket)| twinpath_packet::xdp::lost_frames(socket))
     }
 
     /// The path.
@@ -438,7 +438,7 @@ pub struct Attaching<'a> {
     regions: &'a [Arc<Region>],
     copy_mode: CopyMode,
     /// The frame memory of each worker that has a queue.
-    umems: Vec<Option<twinpath_xdp::Umem>>,
+    umems: Vec<Option<twinpath_packet::xdp::Umem>>,
     /// AF_XDP queues to be opened, and how many are.
     served: u32,
     opened: u32,
@@ -496,7 +496,7 @@ impl<'a> Attaching<'a> {
     pub fn open_queues(&mut self, now: Instant) -> Result<Option<Duration>, AttachError> {
         while self.opened < self.served {
             match self.open_next() {
-                Err(AttachError::Xdp(source @ twinpath_xdp::OpenError::Busy { .. })) => {
+                Err(AttachError::Xdp(source @ twinpath_packet::xdp::OpenError::Busy { .. })) => {
                     let waited = now.since(*self.busy_since.get_or_insert(now));
                     if waited > BUSY_PATIENCE {
                         return Err(AttachError::StillBusy { source, waited: BUSY_PATIENCE });

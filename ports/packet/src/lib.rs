@@ -1,4 +1,5 @@
-//! The port of the packet path: an AF_PACKET receive ring, and a second socket for sending.
+//! The ports of an interface. [`xdp`] has that of the XDP path; this is the one of the packet path: an AF_PACKET receive
+//! ring, and a second socket for sending.
 //!
 //! The receive socket is bound to all protocols (protocol hooks run after tc, which drops claimed frames). It
 //! receives only what its filter accepts (the verdict; the caller attaches it before the first frame can come), and
@@ -38,6 +39,7 @@ mod receive;
 mod segments;
 mod transmit;
 mod whole;
+pub mod xdp;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -56,7 +58,6 @@ use twinpath_rings::packet::Slot;
 use twinpath_rings::pending::Pending;
 use twinpath_sys::cpuidle::online_cpus;
 use twinpath_time::Instant;
-use twinpath_xdp::XdpPort;
 pub use whole::{WholeFrames, discard_queued};
 
 use crate::chain::{CHAIN, PACKET_LEN_MAX};
@@ -64,6 +65,7 @@ pub use crate::datagrams::DATAGRAMS_MAX;
 use crate::datagrams::Datagrams;
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
+use crate::xdp::XdpPort;
 
 /// The longest frame that fits into a frame of the pool.
 const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;

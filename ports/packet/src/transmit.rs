@@ -17,10 +17,10 @@ use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
 use twinpath_sys::{last_errno, send_queue};
-use twinpath_xdp::XdpPort;
 
 use crate::chain::{Outgoing, refusal};
 use crate::segments::{self, SUPER_FRAME_MAX};
+use crate::xdp::XdpPort;
 
 /// From this many frames on, one super-frame costs less than single frames.
 const RUN_MIN: usize = 3;

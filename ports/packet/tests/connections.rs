@@ -15,6 +15,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Mapping, Pool, leaked};
 use twinpath_inspect::Reason;
+use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_packet::{PacketConfig, PacketPort, SUPER_FRAME_CHUNKS};
 use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_rings::pending::{Pending, STRIDE};
@@ -26,7 +27,6 @@ use twinpath_wire::checksum::Sum;
 use twinpath_wire::offload::completed;
 use twinpath_wire::tcp::{self, Flags, Segment};
 use twinpath_wire::{ipv4, ipv6};
-use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 const NEAR: [&str; 2] = ["10.0.0.1", "fd00::1"];
 const FAR: [&str; 2] = ["10.0.0.2", "fd00::2"];

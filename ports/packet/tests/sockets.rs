@@ -8,12 +8,12 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use twinpath_frame::{Burst, Pool};
+use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::{FanoutGroup, interface_index};
 use twinpath_test_rig::ip_here;
-use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 /// Makes a pair in the current namespace. Packets to 10.1.0.9 leave through `near`, packets to 10.2.0.9 arrive there.
 fn pair() -> u32 {

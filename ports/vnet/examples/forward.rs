@@ -17,6 +17,7 @@ use rustix::time::Timespec;
 use twinpath_bpf::{Exclusive, Path, PortPrograms, Steering, TcAttach, Unserved, XdpMode};
 use twinpath_claims::{Claim, Table};
 use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Pool};
+use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
 use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::interface_index;
@@ -25,7 +26,6 @@ use twinpath_time::{Duration, Instant};
 use twinpath_vnet::carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
 use twinpath_vnet::{SocketConfig, VnetPort, open_socket};
 use twinpath_wire::Mac;
-use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -26,9 +26,9 @@ use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
 use twinpath_time::Instant;
 
-pub use open::{CopyMode, OpenError, Umem, XdpConfig};
+pub use self::open::{CopyMode, OpenError, Umem, XdpConfig};
 
-use crate::lent::Lent;
+use self::lent::Lent;
 
 /// Maximum number of consecutive system calls to get one batch sent: the kernel takes 32 frames per call in copy
 /// mode (`TX_BATCH_SIZE`, net/xdp/xsk.c), and returns EAGAIN while there are more.
