@@ -204,7 +204,7 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         // Optimised, since a model checker runs each test thousands of times; in a separate directory, since the flag
         // changes every crate.
         models
-            .args(["--release", "-p", "twinpath-rings", "-p", "twinpath-learning", "-p", "twinpath-openflow"])
+            .args(["--release", "-p", "twinpath-rings", "-p", "twinpath-forwarding"])
             .args(["--lib", "--target-dir"])
             .arg(target.join("loom"));
         models.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_RELEASE_LTO", "off");

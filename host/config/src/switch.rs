@@ -28,7 +28,7 @@ const LOOP_BLOCK_S_MAX: u64 = 3600;
 const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
 /// Maximum number of remotes of a VXLAN port: a frame for all of them is sent to each.
 pub const REMOTES_MAX: usize = 64;
-/// The total number of counters of flows, groups and meters is limited (`switch/openflow/src/pipeline`).
+/// The total number of counters of flows, groups and meters is limited (`switch/forwarding/src/openflow/pipeline`).
 const FLOWS_MAX: u64 = 2_000_000;
 /// The highest port number; 0 means no port in OpenFlow.
 pub(super) const NUMBER_MAX: u64 = twinpath_port::PORTS_MAX as u64 - 1;

@@ -1,8 +1,8 @@
 /* The fields of a frame, as the entries of offload.h have them.
  *
- * Fields are read as workers read them (switch/openflow/src/pipeline/parse.rs, into the positions that key.rs defines there). Frames
- * with headers that are not read here are left to workers: tags among the bytes, LLC and SNAP, fragments, options and
- * extension headers, MPLS and PBB, ND messages (RFC 4861), and all headers that are truncated or contradict themselves. */
+ * Fields are read as workers read them (switch/forwarding/src/openflow/pipeline/parse.rs, into the positions that key.rs
+ * defines there). Frames with headers that are not read here are left to workers: tags among the bytes, LLC and SNAP, fragments, options
+ * and extension headers, MPLS and PBB, ND messages (RFC 4861), and all headers that are truncated or contradict themselves. */
 #ifndef TWINPATH_FIELDS_H
 #define TWINPATH_FIELDS_H
 

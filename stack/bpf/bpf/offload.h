@@ -1,7 +1,7 @@
 /* Flows that the kernel forwards by itself, between ports of a switch in one network namespace.
  *
  * An entry stands for all frames with given values in some bits of their fields: control has found out that all of them
- * leave through one port, unchanged (switch/openflow/src/pipeline/trace.rs). There are few different sets of bits, the masks. So an
+ * leave through one port, unchanged (switch/forwarding/src/openflow/pipeline/trace.rs). There are few different sets of bits, the masks. So an
  * entry is found by one look-up for each mask under which frames of the port have entries. Their order does not matter,
  * because every entry that matches a frame is right for it. An entry does not depend on any other.
  *

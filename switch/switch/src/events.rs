@@ -3,7 +3,7 @@
 use crate::engine::SwitchEvent;
 use twinpath_attach::mirror::Event;
 use twinpath_attach::mirror::table::Link;
-use twinpath_learning::{Loop, Notice};
+use twinpath_forwarding::learning::{Loop, Notice};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_sys::clock;
 use twinpath_worker::{Command, Event as WorkerEvent};

@@ -1,8 +1,8 @@
 //! The part of a switch without tables that handles frames which the kernel forwards between learned addresses.
 
 use crate::engine::{SAMPLES_MAX, Sample, SwitchCommand};
+use twinpath_forwarding::learning::Snapshot;
 use twinpath_host::WorkerHandle;
-use twinpath_learning::Snapshot;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;

@@ -6,7 +6,7 @@
 //! they have taken it. Everything that a port needs depends on descriptors. So its interfaces are restored, however the
 //! process ends.
 //!
-//! Control handles no frames: that is [`engine`]. Nothing here decides about them: that is [`twinpath_learning`].
+//! Control handles no frames: that is [`engine`]. Nothing here decides about them: that is [`twinpath_forwarding::learning`].
 
 mod changes;
 mod control_loop;
@@ -36,9 +36,9 @@ use crate::engine::SwitchEngine;
 use tokio::sync::{mpsc, watch};
 use twinpath_bpf::KeepError;
 use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
+use twinpath_forwarding::learning::{ConfigError, NoMemory, Shared};
 use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_inspect::SwitchCounters;
-use twinpath_learning::{ConfigError, NoMemory, Shared};
 use twinpath_observe::metrics::{self as metrics, MetricsError};
 use twinpath_observe::report;
 use twinpath_port::GsoKinds;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use twinpath_config::{PortName, SwitchPort};
-use twinpath_learning::PORT_MAX;
+use twinpath_forwarding::learning::PORT_MAX;
 
 use super::Switching;
 use crate::kinds::OpenError;

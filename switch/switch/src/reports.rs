@@ -192,7 +192,7 @@ impl Switching {
         let numbers: BTreeSet<u16> = macs.iter().map(|entry| entry.port).collect();
         let names: HashMap<u16, String> =
             numbers.into_iter().map(|number| (number, self.name_of(number))).collect();
-        let of = |entry: twinpath_learning::Entry| report::Mac {
+        let of = |entry: twinpath_forwarding::learning::Entry| report::Mac {
             mac: entry.mac.to_string(),
             vlan: entry.vlan,
             port: names.get(&entry.port).cloned().unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::SwitchCommand;
 use twinpath_config::{PortMode, PortName, SwitchPort};
-use twinpath_learning::{
+use twinpath_forwarding::learning::{
     ConfigError, LoopGuard, Mode, PortConfig, Snapshot, StaticEntry, StormLimits, SwitchConfig, VlanSet,
 };
 use twinpath_time::Duration;

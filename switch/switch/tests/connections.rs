@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use twinpath_config::values::Endpoint;
-use twinpath_openflow::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
+use twinpath_forwarding::openflow::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
 use twinpath_openflow_wire::{
     Action, Config, Desc, Frames, Hello, Message, Multipart, MultipartRequest, PacketOut, number,
 };

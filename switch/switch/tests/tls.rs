@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use twinpath_config::values::Endpoint;
-use twinpath_openflow::{OpenFlowSwitch, SwitchInfo};
+use twinpath_forwarding::openflow::{OpenFlowSwitch, SwitchInfo};
 use twinpath_openflow_wire::{Desc, Frames, Hello, Message};
 use twinpath_switch::controllers::{Controllers, Tls};
 use twinpath_test_fuzz::seed::datapath::Maps;

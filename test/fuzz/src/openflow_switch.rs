@@ -1,7 +1,7 @@
 //! Fuzzes an OpenFlow switch: whatever controllers send, however it is divided, every answer is a message, the datapath has
 //! what the switch says that it has, and memory is bounded.
 
-use twinpath_openflow::{ControllerId, OpenFlowSwitch, SwitchInfo};
+use twinpath_forwarding::openflow::{ControllerId, OpenFlowSwitch, SwitchInfo};
 use twinpath_openflow_wire::{Desc, Frames, Hello, Message, MultipartReply, Port};
 use twinpath_time::{Duration, Instant};
 

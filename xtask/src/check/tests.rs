@@ -101,7 +101,7 @@ fn arrows_between_folders_and_tiers_that_point_up_are_found() {
                 ("core/port/Cargo.toml", &of_tier("io", "port", &[])),
                 ("stack/udp/Cargo.toml", &of_tier("engine", "udp", &[])),
                 ("service/serve/Cargo.toml", &of_tier("runtime", "serve", &[])),
-                ("switch/learning/Cargo.toml", &of_tier("engine", "learning", &[])),
+                ("switch/forwarding/Cargo.toml", &of_tier("engine", "forwarding", &[])),
                 (&format!("{user}/Cargo.toml"), &of_tier(tier, "new", &[uses])),
             ],
         );
@@ -112,7 +112,7 @@ fn arrows_between_folders_and_tiers_that_point_up_are_found() {
     assert!(tree("switch/new", "runtime", "serve").contains("switch/ may use core/, stack/, ports/, host/"));
     assert!(tree("core/new", "pure", "port").contains("pure may use itself only"));
     assert!(tree("stack/new", "engine", "port").contains("engine may use pure, memory"));
-    assert!(tree("switch/new", "io", "learning").contains("io may use pure, memory"));
+    assert!(tree("switch/new", "io", "forwarding").contains("io may use pure, memory"));
     assert!(tree("stack/new", "engine", "rustix").contains("reaches the host"));
     assert!(tree("misc/new", "pure", "wire").contains("is in no folder of the house"));
     assert!(tree("core/new", "unheard", "wire").contains("give one of pure, memory"));
@@ -120,7 +120,7 @@ fn arrows_between_folders_and_tiers_that_point_up_are_found() {
         ("stack/new", "engine", "wire"),
         ("cli/new", "runtime", "serve"),
         ("test/new", "test", "serve"),
-        ("switch/new", "runtime", "learning"),
+        ("switch/new", "runtime", "forwarding"),
     ] {
         assert_eq!(tree(user, tier, uses), "");
     }

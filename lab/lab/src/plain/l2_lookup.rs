@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use serde_json::json;
 use twinpath_clients::measure::print;
-use twinpath_learning::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_forwarding::learning::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_sys::{affinity, clock};
 use twinpath_wire::Mac;
 

@@ -9,11 +9,11 @@ use std::time::Instant as Clock;
 use anyhow::ensure;
 use serde_json::json;
 use twinpath_clients::measure::print;
-use twinpath_frame::{Frame, Pool};
-use twinpath_inspect::Reason;
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Ports, Worker,
 };
+use twinpath_frame::{Frame, Pool};
+use twinpath_inspect::Reason;
 use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_sys::affinity;
 use twinpath_time::Instant;

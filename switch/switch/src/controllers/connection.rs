@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::task::Context;
 
 use twinpath_config::values::Endpoint;
-use twinpath_openflow::{ControllerId, Datapath, Ending, OpenFlowSwitch};
+use twinpath_forwarding::openflow::{ControllerId, Datapath, Ending, OpenFlowSwitch};
 use twinpath_time::Instant;
 
 use crate::controllers::state::{ControllerState, News, Stage};

@@ -19,7 +19,7 @@ use std::task::Poll;
 
 use tokio::time::{Sleep, sleep_until};
 use twinpath_config::values::Endpoint;
-use twinpath_openflow::{CONTROLLERS_MAX, Datapath, OpenFlowSwitch};
+use twinpath_forwarding::openflow::{CONTROLLERS_MAX, Datapath, OpenFlowSwitch};
 use twinpath_time::{Duration, Instant};
 
 pub use self::state::{ControllerState, News, Stage};

@@ -1,8 +1,8 @@
 //! Sends a frame by one port or several, with the VLAN tag that each is to have.
 
+use twinpath_forwarding::learning::{Output, Tagging};
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_learning::{Output, Tagging};
 use twinpath_port::fit::remove_tag;
 use twinpath_worker::Io;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use twinpath_forwarding::learning::{Notice, Snapshot};
+use twinpath_forwarding::openflow::pipeline::PacketIn;
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_learning::{Notice, Snapshot};
-use twinpath_openflow::pipeline::PacketIn;
 use twinpath_openflow_wire::Action;
 use twinpath_port::wire_copy::Seen;
 use twinpath_worker::{ENGINE_RESERVE, Io};
@@ -28,7 +28,7 @@ pub enum SwitchCommand {
     /// Judge by this snapshot from now on. Later ones have higher numbers.
     Adopt(u64, Arc<Snapshot>),
     /// Judge by this version of OpenFlow's tables from now on; the former one goes back.
-    Tables(Arc<twinpath_openflow::pipeline::Snapshot>),
+    Tables(Arc<twinpath_forwarding::openflow::pipeline::Snapshot>),
     /// What decides where frames go.
     Forward(Forwarding),
     /// The number of the port that is OpenFlow's LOCAL; `None`: there is none.
@@ -55,7 +55,7 @@ pub enum SwitchEvent {
         /// The number of the version.
         version: u64,
         /// The former one, to be freed.
-        former: Arc<twinpath_openflow::pipeline::Snapshot>,
+        former: Arc<twinpath_forwarding::openflow::pipeline::Snapshot>,
     },
     /// A frame for the controllers; or the buffer is empty, as the worker has no use for it.
     PacketIn(Box<PacketInBuffer>),

@@ -1,10 +1,10 @@
 //! The engine of a switch: frames that arrive on one port leave in the same turn, by the ports that the switch chooses.
 //!
-//! [`twinpath_learning`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
+//! [`twinpath_forwarding::learning`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
 //! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot
 //! for each change of the configuration; the former one goes back to it, so that the worker frees nothing.
 //!
-//! A switch with OpenFlow tables ([`twinpath_openflow::pipeline`]) takes each frame through them first (`tables.rs`). They send it to
+//! A switch with OpenFlow tables ([`twinpath_forwarding::openflow::pipeline`]) takes each frame through them first (`tables.rs`). They send it to
 //! ports, to the learning switch, or to the controllers (`outlet.rs`), the latter in memory that control has lent
 //! (`packet_ins.rs`).
 //!
@@ -19,9 +19,9 @@ mod samples;
 mod tables;
 
 use rustix::io::Errno;
+use twinpath_forwarding::learning::{Arrival, FRAMES_MAX, Judgement, NO_PORT, Probe, Runs, Switch};
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
-use twinpath_learning::{Arrival, FRAMES_MAX, Judgement, NO_PORT, Probe, Runs, Switch};
 use twinpath_port::fit::is_plain;
 use twinpath_port::{PortId, packets_of};
 use twinpath_time::Instant;
@@ -53,7 +53,7 @@ impl SwitchEngine {
     /// One worker's engine. Its frames leave by the queue that this worker has of a port, or by the worker that has the
     /// port. `tables` are this worker's end of OpenFlow's tables; `None`: frames go by learned addresses alone.
     #[must_use]
-    pub fn new(switch: Switch, tables: Option<twinpath_openflow::pipeline::Worker>) -> Self {
+    pub fn new(switch: Switch, tables: Option<twinpath_forwarding::openflow::pipeline::Worker>) -> Self {
         let tables = tables.map(|worker| Box::new(Tables::new(worker)));
         Self { switch, runs: Box::default(), tables, samples: Samples::new() }
     }

@@ -1,9 +1,9 @@
 //! Where frames go that leave OpenFlow's tables: ports, the learning switch, the controllers.
 
+use twinpath_forwarding::learning::{Arrival, Judgement, NO_PORT, Switch};
+use twinpath_forwarding::openflow::pipeline::{Destination, Outlet, Ports};
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_learning::{Arrival, Judgement, NO_PORT, Switch};
-use twinpath_openflow::pipeline::{Destination, Outlet, Ports};
 use twinpath_openflow_wire::number::port::LOCAL;
 use twinpath_port::packets_of;
 use twinpath_time::Instant;

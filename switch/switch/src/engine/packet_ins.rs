@@ -1,9 +1,9 @@
 //! Frames for OpenFlow's controllers: copied into the memory that control has lent, no more than each port may send.
 
+use twinpath_forwarding::learning::{Limit, Shared};
+use twinpath_forwarding::openflow::pipeline::PacketIn;
 use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::Reason;
-use twinpath_learning::{Limit, Shared};
-use twinpath_openflow::pipeline::PacketIn;
 use twinpath_port::packets_of;
 use twinpath_time::Instant;
 use twinpath_worker::Io;

@@ -2,8 +2,8 @@
 //! of them. While the kernel cannot forward the frames of a port, their samples are of no use, and control gets fewer
 //! of them.
 
+use twinpath_forwarding::learning::PORT_MAX;
 use twinpath_frame::Frame;
-use twinpath_learning::PORT_MAX;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 

@@ -1,9 +1,9 @@
 //! OpenFlow's tables on a worker: each frame that arrives goes through them, and so do the frames of controllers.
 
+use twinpath_forwarding::learning::Switch;
+use twinpath_forwarding::openflow::pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
-use twinpath_learning::Switch;
-use twinpath_openflow::pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
 use twinpath_port::packets_of;
 use twinpath_time::Instant;
 use twinpath_worker::Io;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use twinpath_forwarding::learning::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, VlanSet};
 use twinpath_frame::{Frame, Meta, Pool};
-use twinpath_learning::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, VlanSet};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, PortQueue};
 use twinpath_worker::idle::IdleConfig;
@@ -68,7 +68,7 @@ fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
 fn rig_with(
     config: SwitchConfig,
     capable: &[impl Fn(Capabilities) -> Capabilities],
-    tables: Option<twinpath_openflow::pipeline::Worker>,
+    tables: Option<twinpath_forwarding::openflow::pipeline::Worker>,
 ) -> Rig {
     let numbers: Vec<u16> = config.ports.iter().map(|port| port.number).collect();
     let snapshot = Arc::new(Snapshot::compile(config).unwrap());

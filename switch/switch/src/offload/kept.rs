@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use twinpath_bpf::{KeptEntry, OffloadEntry, SteerError};
-use twinpath_openflow::pipeline::{Count, ExactKey, Pipeline, Trace};
+use twinpath_forwarding::openflow::pipeline::{Count, ExactKey, Pipeline, Trace};
 use twinpath_openflow_wire::Match;
 use twinpath_time::Instant;
 

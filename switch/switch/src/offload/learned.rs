@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_bpf::{Offload, Unmoved};
-use twinpath_learning::{Arrival, Shared, Snapshot, Stations, Way};
-use twinpath_openflow::pipeline::{Inserted, Trace, WhyNot};
+use twinpath_forwarding::learning::{Arrival, Shared, Snapshot, Stations, Way};
+use twinpath_forwarding::openflow::pipeline::{Inserted, Trace, WhyNot};
 use twinpath_time::{Duration, Instant};
 
 use crate::offload::{

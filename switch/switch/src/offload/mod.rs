@@ -24,7 +24,9 @@ mod peer;
 use std::collections::{HashMap, HashSet};
 
 use twinpath_bpf::{Offload, OffloadCount, OffloadEntry, SteerError, Unmoved};
-use twinpath_openflow::pipeline::{Count, ExactEntries, FlowId, Inserted, Path, Pipeline, Trace, WhyNot};
+use twinpath_forwarding::openflow::pipeline::{
+    Count, ExactEntries, FlowId, Inserted, Path, Pipeline, Trace, WhyNot,
+};
 use twinpath_openflow_wire::Match;
 use twinpath_time::{Duration, Instant};
 

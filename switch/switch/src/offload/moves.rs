@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use twinpath_bpf::{MoveWords, Offload};
-use twinpath_learning::{OnMove, PORT_MAX};
+use twinpath_forwarding::learning::{OnMove, PORT_MAX};
 use twinpath_wire::Mac;
 
 /// Maximum number of network namespaces in which the kernel forwards between learned addresses at the same time. Each

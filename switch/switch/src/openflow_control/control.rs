@@ -7,9 +7,9 @@ use crate::engine::{
     Forwarding, LENT_MAX, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand, SwitchEngine,
 };
 use twinpath_config::Endpoint;
+use twinpath_forwarding::openflow::Request;
+use twinpath_forwarding::openflow::pipeline::Snapshot;
 use twinpath_host::WorkerHandle;
-use twinpath_openflow::Request;
-use twinpath_openflow::pipeline::Snapshot;
 use twinpath_openflow_wire::port_config;
 use twinpath_sys::clock;
 use twinpath_worker::Command;

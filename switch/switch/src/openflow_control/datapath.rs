@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     Flow, FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, TableCount, TableFull,
 };
-use twinpath_openflow::{Datapath, TimedFlow};
+use twinpath_forwarding::openflow::{Datapath, TimedFlow};
 use twinpath_openflow_wire::{Match, PortStats};
 use twinpath_sys::clock;
 use twinpath_time::Duration;

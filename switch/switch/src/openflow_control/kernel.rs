@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::engine::Sample;
 use twinpath_bpf::{KeptEntry, Offload};
-use twinpath_openflow::pipeline::{FlowId, Ingress, Inserted, Pipeline, Trace, WhyNot};
+use twinpath_forwarding::openflow::pipeline::{FlowId, Ingress, Inserted, Pipeline, Trace, WhyNot};
 use twinpath_openflow_wire::Match;
 use twinpath_time::Instant;
 

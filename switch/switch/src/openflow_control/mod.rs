@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use twinpath_bpf::{KeptEntry, Offload};
 use twinpath_config::{Endpoint, Switch};
-use twinpath_openflow::pipeline::{Pipeline, Snapshot, Worker};
-use twinpath_openflow::{OpenFlowSwitch, SwitchInfo};
+use twinpath_forwarding::openflow::pipeline::{Pipeline, Snapshot, Worker};
+use twinpath_forwarding::openflow::{OpenFlowSwitch, SwitchInfo};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 

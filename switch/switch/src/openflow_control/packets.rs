@@ -1,8 +1,8 @@
 //! Frames between controllers and workers: packet-outs on their way, and what came of them; packet-ins.
 
 use crate::engine::{PACKET_OUTS_MAX, PacketInBuffer};
+use twinpath_forwarding::openflow::Punt;
 use twinpath_inspect::Reason;
-use twinpath_openflow::Punt;
 use twinpath_openflow_wire::PacketInReason;
 
 /// The longest frame. Only memory that was written to is taken, so buffers are as small as the frames in them.
@@ -71,7 +71,7 @@ impl Packets {
 
 /// What the controllers are told of the frame in a buffer; `None`: there is none in it.
 pub(crate) fn punt(buffer: &PacketInBuffer) -> Option<Punt<'_>> {
-    use twinpath_openflow::pipeline::PacketInReason as Reason;
+    use twinpath_forwarding::openflow::pipeline::PacketInReason as Reason;
     let about = buffer.about?;
     Some(Punt {
         reason: match about.reason {

@@ -1,10 +1,10 @@
 //! What `show` tells of OpenFlow.
 
 use crate::engine::Forwarding;
+use twinpath_forwarding::openflow::pipeline::{PartsCount, WhyNot};
+use twinpath_forwarding::openflow::{FlowView, GroupView, MeterView};
 use twinpath_inspect::ControlReason;
 use twinpath_observe::report;
-use twinpath_openflow::pipeline::{PartsCount, WhyNot};
-use twinpath_openflow::{FlowView, GroupView, MeterView};
 use twinpath_openflow_wire::{Action, Count, Instruction, Role, meter_flags, number};
 use twinpath_sys::clock;
 

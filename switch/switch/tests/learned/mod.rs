@@ -9,7 +9,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_learning::{Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_forwarding::learning::{
+    Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig,
+};
 use twinpath_switch::offload::{KernelPort, Learned, Moves, PortForwarded};
 use twinpath_sys::{clock, packet_socket};
 use twinpath_time::{Duration, Instant};

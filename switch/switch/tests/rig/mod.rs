@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_openflow::pipeline::{Flow, FlowId, Ingress, Inserted, Pipeline, Port};
+use twinpath_forwarding::openflow::pipeline::{Flow, FlowId, Ingress, Inserted, Pipeline, Port};
 use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_switch::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::Namespace;

@@ -1,6 +1,6 @@
 //! The checksums of a frame, computed over all that they are over.
 
-use twinpath_openflow::pipeline::Ingress;
+use twinpath_forwarding::openflow::pipeline::Ingress;
 use twinpath_openflow_wire::Field;
 
 use super::fields;

@@ -1,7 +1,7 @@
 //! The fields of a frame as it is on a wire, each found anew from the frame's first byte. Section numbers are those of OpenFlow
 //! 1.3.5.
 
-use twinpath_openflow::pipeline::Ingress;
+use twinpath_forwarding::openflow::pipeline::Ingress;
 use twinpath_openflow_wire::Field;
 
 pub(super) fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {

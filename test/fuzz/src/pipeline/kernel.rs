@@ -3,7 +3,7 @@
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_openflow::pipeline::{Flow, Ingress};
+use twinpath_forwarding::openflow::pipeline::{Flow, Ingress};
 use twinpath_openflow_wire::{Instruction, Match};
 use twinpath_switch::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::netns::Namespace;

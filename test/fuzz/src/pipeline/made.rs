@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     Flow, FlowId, GroupConfig, Ingress, MeterConfig, MeterUnit, Pipeline, Port,
 };
 use twinpath_openflow_wire::number::{self, port};

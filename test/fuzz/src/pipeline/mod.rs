@@ -7,11 +7,11 @@ pub(crate) mod kernel;
 mod made;
 mod naive;
 
-use twinpath_frame::{Frame, Pool};
-use twinpath_inspect::Reason;
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     Arrival, Count, Destination, FlowId, Outlet, Pipeline, Ports, Trace, WhyNot, Worker,
 };
+use twinpath_frame::{Frame, Pool};
+use twinpath_inspect::Reason;
 use twinpath_openflow_wire::Action;
 use twinpath_time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     Destination, GroupConfig, Ingress, MeterConfig, PacketIn, PacketInReason, Port,
 };
 use twinpath_openflow_wire::number::port;

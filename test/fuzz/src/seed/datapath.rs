@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull,
 };
-use twinpath_openflow::{Datapath, TimedFlow};
+use twinpath_forwarding::openflow::{Datapath, TimedFlow};
 use twinpath_openflow_wire::{Count, GroupType, Instruction, PortStats};
 
 /// A flow as it was put in.

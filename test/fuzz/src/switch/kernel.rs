@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_learning::OnMove;
+use twinpath_forwarding::learning::OnMove;
 use twinpath_switch::offload::{KernelPort, Learned, Moves};
 use twinpath_sys::clock;
 use twinpath_sys::netns::Namespace;

@@ -7,11 +7,11 @@ mod naive;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use twinpath_inspect::Reason;
-use twinpath_learning::{
+use twinpath_forwarding::learning::{
     AGEING, Arrival, FRAMES_MAX, LoopGuard, Mode, Output, PortConfig, Probe, Runs, Shared, Snapshot,
     StaticEntry, StormLimits, Switch, SwitchConfig, Tagging,
 };
+use twinpath_inspect::Reason;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 

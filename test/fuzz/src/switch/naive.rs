@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use twinpath_forwarding::learning::{Mode, PortConfig, SwitchConfig, VLAN_MAX};
 use twinpath_inspect::Reason;
-use twinpath_learning::{Mode, PortConfig, SwitchConfig, VLAN_MAX};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 

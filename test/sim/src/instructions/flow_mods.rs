@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::openflow::pipeline::{
     FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, Snapshot, TableCount, TableFull,
 };
-use twinpath_openflow::{Datapath, OpenFlowSwitch, SwitchInfo, TimedFlow};
+use twinpath_forwarding::openflow::{Datapath, OpenFlowSwitch, SwitchInfo, TimedFlow};
 use twinpath_openflow_wire::{
     Action, Desc, Field, FlowMod, FlowModCommand, Hello, Instruction, Match, MatchField, Message, PortStats,
     number,

@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use twinpath_learning::{AGEING, Arrival, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_forwarding::learning::{
+    AGEING, Arrival, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig,
+};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 

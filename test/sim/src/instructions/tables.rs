@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use twinpath_frame::{Frame, Pool};
-use twinpath_inspect::Reason;
-use twinpath_learning::Switch;
-use twinpath_openflow::pipeline::{
+use twinpath_forwarding::learning::Switch;
+use twinpath_forwarding::openflow::pipeline::{
     Arrival, Count, Destination, Flow, Ingress, Outlet, Pipeline, Port, Ports, Worker,
 };
+use twinpath_frame::{Frame, Pool};
+use twinpath_inspect::Reason;
 use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField, number};
 use twinpath_time::Instant;
 
@@ -101,7 +101,7 @@ impl Outlet for Back {
 
     fn send(&mut self, frame: Frame, to: Destination, _: &Ports) {
         if let Destination::Normal(port) = to {
-            let arrival = twinpath_learning::Arrival::read(port as u16, frame.bytes(), None, 1);
+            let arrival = twinpath_forwarding::learning::Arrival::read(port as u16, frame.bytes(), None, 1);
             self.sent += self.switch.normal(NOW, &arrival).outputs.count() as u64;
         } else {
             self.sent += 1;

@@ -1,7 +1,7 @@
 //! A switch whose frames OpenFlow's tables judge.
 
+use twinpath_forwarding::openflow::pipeline::{Flow, FlowId, PacketInReason, Pipeline, Port};
 use twinpath_frame::{Checksum, Gso, GsoKind};
-use twinpath_openflow::pipeline::{Flow, FlowId, PacketInReason, Pipeline, Port};
 use twinpath_openflow_wire::number::port::{ALL, CONTROLLER, FLOOD, IN_PORT, LOCAL, NORMAL, TABLE};
 use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_port::GsoKinds;
