@@ -136,10 +136,8 @@ const KNOWN: &[Known] = &[
         then: Then::GoOn,
     },
     Known {
-        name: "manual: pointers that lead nowhere",
-        matches: |found| {
-            found.last().split(' ').skip(3).any(|word| ["null", "wild"].contains(&word)) && !found.is_wait()
-        },
+        name: "manual: the length of an address that cannot be written",
+        matches: |found| found.is_of(&[":namelen"]) && found.difference.plain.contains("errno=EFAULT"),
         then: Then::End,
     },
     Known {
@@ -163,9 +161,16 @@ const KNOWN: &[Known] = &[
     Known {
         name: "manual: readiness of a socket that does not block, by a datagram with a wrong checksum",
         matches: |found| {
-            // The socket may refuse what came behind it.
-            let is_refused = found.steps.iter().rev().take(6).any(|step| step.contains("udpsum=bad"));
-            is_refused && found.is_wait() && found.is_of(&[":ret"]) && found.has("SOCK_NONBLOCK")
+            // The socket may refuse what came behind it, or what came before it was received since.
+            let is_bad = |step: &&String| step.contains("udpsum=bad");
+            let port =
+                |step: &str| step.split(' ').find(|word| word.starts_with("dport=")).map(str::to_owned);
+            let frames = || found.steps.iter().rev().filter(|step| step.starts_with("frame"));
+            let is_last = frames().find(is_bad).is_some_and(|bad| {
+                frames().find(|frame| port(frame) == port(bad)).is_some_and(|last| is_bad(&last))
+            });
+            let is_refused = found.steps.iter().rev().take(6).any(|step| is_bad(&step));
+            (is_refused || is_last) && found.is_wait() && found.is_of(&[":ret"]) && found.has("SOCK_NONBLOCK")
         },
         then: Then::End,
     },

@@ -8,7 +8,7 @@ static void prepare(struct actor *actor, size_t len)
 	errno = 0;
 }
 
-/* recv FD LEN FLAGS [null|wild] */
+/* recv FD LEN FLAGS [null|wild|none|fixed] */
 static void do_recv(struct actor *actor)
 {
 	size_t len = number(actor, 2);
@@ -42,7 +42,7 @@ static void do_raw_recv(struct actor *actor)
 	say_bytes(actor, actor->bytes, got, len);
 }
 
-/* recvfrom FD LEN FLAGS NAMELEN [null|wild] [null|wild of the name] [null|wild of its length] */
+/* recvfrom FD LEN FLAGS NAMELEN [null|wild|none|fixed] [null|wild of the name] [null|wild of its length] */
 static void do_recvfrom(struct actor *actor)
 {
 	size_t len = number(actor, 2);
@@ -103,7 +103,7 @@ static void do_readv(struct actor *actor)
 	say_bytes(actor, actor->bytes, got, len);
 }
 
-/* recvmsg FD PIECES FLAGS NAMELEN CONTROLLEN [null|wild: the message, name, pieces, control] */
+/* recvmsg FD PIECES FLAGS NAMELEN CONTROLLEN [null|wild|none|fixed: the message, name, pieces, control] */
 static void do_recvmsg(struct actor *actor)
 {
 	struct iovec pieces[16];

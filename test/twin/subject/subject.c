@@ -95,6 +95,17 @@ static int descriptor(struct actor *actor, int at)
 	return *slot_of(word(actor, at));
 }
 
+/* A page that cannot be used, or only be read. */
+static void *page_of(int protection)
+{
+	static void *pages[2];
+	void **page = &pages[protection != PROT_NONE];
+
+	if (!*page)
+		*page = mmap(0, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return *page;
+}
+
 static void *pointer_or(struct actor *actor, int at, void *usual)
 {
 	const char *text = word(actor, at);
@@ -103,6 +114,10 @@ static void *pointer_or(struct actor *actor, int at, void *usual)
 		return 0;
 	if (!strcmp(text, "wild"))
 		return (void *)16;
+	if (!strcmp(text, "none"))
+		return page_of(PROT_NONE);
+	if (!strcmp(text, "fixed"))
+		return page_of(PROT_READ);
 	return usual;
 }
 

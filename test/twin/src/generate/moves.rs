@@ -315,18 +315,21 @@ impl Generator {
             self.look(&socket);
             self.good_frame(&socket);
         }
-        let bad = self.one(&["null", "wild"]);
+        let bad = self.one(&["null", "wild", "none", "fixed"]);
+        // What a call reads there ends the program.
+        let read = if bad == "null" { "null" } else { "wild" };
         let call = match self.rng.u32(..18) {
             0 => format!("recv {name} 100 MSG_DONTWAIT {bad}"),
             1 => format!("recvfrom {name} 100 MSG_DONTWAIT 28 {bad}"),
             2 => format!("recvfrom {name} 100 MSG_DONTWAIT 28 - {bad}"),
-            3 => format!("recvfrom {name} 100 MSG_DONTWAIT 28 - - {bad}"),
+            3 => format!("recvfrom {name} 100 MSG_DONTWAIT 28 - - {read}"),
             4..=6 => {
                 let which = self.one(&["message", "name", "pieces", "bytes", "control", "count"]);
+                let bad = if ["name", "bytes", "control"].contains(&which) { bad } else { read };
                 format!("recvmsg {name} 100 MSG_DONTWAIT 28 64 {bad} {which}")
             }
-            7 => format!("recvmmsg {name} 3 100 MSG_DONTWAIT null {bad}"),
-            8 => format!("recvmmsg {name} 2 100 MSG_DONTWAIT {bad}"),
+            7 => format!("recvmmsg {name} 3 100 MSG_DONTWAIT null {read}"),
+            8 => format!("recvmmsg {name} 2 100 MSG_DONTWAIT {read}"),
             9 => format!("recvmmsg {name} 2 100 MSG_DONTWAIT -1"),
             10 => format!("recv {name} -1 MSG_DONTWAIT"),
             11 => format!("recvfrom {name} 100 MSG_DONTWAIT -1"),
@@ -337,11 +340,11 @@ impl Generator {
             16 => match self.sets.first().map(|set| set.name.clone()) {
                 Some(set) => {
                     let most = self.one(&[0, -1, 1]);
-                    format!("epoll_wait {set} {most} 0 {bad}")
+                    format!("epoll_wait {set} {most} 0 {read}")
                 }
                 None => format!("recv {name} 0x7fffffff MSG_DONTWAIT"),
             },
-            _ => format!("readv {name} 100 {bad} {}", self.one(&[1, 0, -1, 1025])),
+            _ => format!("readv {name} 100 {read} {}", self.one(&[1, 0, -1, 1025])),
         };
         self.call(&call);
         self.call(&format!("recvmsg {name} 2000 MSG_DONTWAIT 28 256"));
