@@ -108,7 +108,10 @@ fn drain(side: &mut Subject, actor: usize, socket: &str, least: usize) -> Result
 fn whole(taken: Vec<Datagram>, own_rest: &[Datagram], other_rest: &[Datagram]) -> Vec<Datagram> {
     let mut left: Vec<&Datagram> = other_rest.iter().filter(|other| !own_rest.contains(other)).collect();
     let found = taken.into_iter().map(|cut| {
-        let at = left.iter().position(|other| other.head.starts_with(&cut.head));
+        // A short one is the beginning of others, too.
+        let is_it = |other: &&Datagram| other.head == cut.head && other.hash == cut.hash;
+        let is_its_begin = |other: &&Datagram| other.head.starts_with(&cut.head);
+        let at = left.iter().position(is_it).or_else(|| left.iter().position(is_its_begin));
         at.map_or(cut, |at| left.remove(at).clone())
     });
     found.collect()
@@ -209,7 +212,10 @@ mod tests {
         let (a, b) = (datagram("0001aa", "x"), datagram("0002bb", "y"));
         let cut = Datagram { head: "0001".into(), hash: "of 0001".into(), name: String::new() };
         assert_eq!(whole(vec![cut.clone()], std::slice::from_ref(&b), &[b.clone(), a.clone()]), [a]);
-        assert_eq!(whole(vec![cut.clone()], &[], &[b]), [cut]);
+        assert_eq!(whole(vec![cut.clone()], &[], std::slice::from_ref(&b)), [cut]);
+        // An empty one is the beginning of all.
+        let empty = datagram("", "x");
+        assert_eq!(whole(vec![empty.clone()], &[], &[b, empty.clone()]), [empty]);
     }
 
     #[test]
