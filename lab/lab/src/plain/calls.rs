@@ -22,8 +22,6 @@ use twinpath_time::{Duration, Instant};
 /// What has not come by then will not.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RTT_MAX_NS: u64 = 10_000_000_000;
-/// Time that does not count.
-const WARMUP: Duration = Duration::from_millis(50);
 /// Calls of echo under way.
 const WINDOW: u64 = 4;
 /// The reply to a NULL call: 28 bytes, which begin with the mark of its only fragment and the xid of the call (RFC 5531,
@@ -42,6 +40,9 @@ pub(crate) struct Args {
     /// Seconds
     #[arg(long, default_value_t = 1.0)]
     duration: f64,
+    /// Seconds before that do not count
+    #[arg(long, default_value_t = 0.05)]
+    warmup: f64,
 }
 
 /// What it prints.
@@ -56,7 +57,7 @@ pub(crate) struct CallsReport {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let duration = super::seconds(args.duration)?;
-    let begin = clock::now() + WARMUP;
+    let begin = clock::now() + super::seconds(args.warmup)?;
     let end = begin + duration;
     let (calls, histogram) = match args.bytes {
         None => {

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use fastrand::Rng;
 use twinpath_load::INFLIGHT_MAX;
 use twinpath_observe::report::Report;
+use twinpath_sys::Namespace;
 
 use super::LAB;
 use crate::lab::client::{self, BULK, RATE, SLACK, half_of_best};
@@ -18,6 +19,7 @@ use crate::lab::process::{Finished, Server, Side, words};
 use crate::lab::rpc::measure::{COST, Stage, Target};
 use crate::lab::rpc::peers as rpc;
 use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
 use crate::plain::calls::CallsReport;
 
 /// The period of the paced rows, us.
@@ -26,7 +28,12 @@ const PERIOD_US: f64 = 350.0;
 const WARMUP: Duration = Duration::from_millis(400);
 /// Paced rows take so many times the time of others: a second has few calls.
 const PACED_TIMES: u32 = 4;
+/// The least time in which a client settles.
+const SHORT_WARMUP: Duration = Duration::from_millis(50);
 const BULK_BYTES: u32 = 128 << 10;
+/// Time before a connection moves, and the time measured from there.
+const SETTLED: Duration = Duration::from_millis(500);
+const AFTER_MOVE: Duration = Duration::from_secs(1);
 
 pub(super) struct Bench<'a> {
     session: &'a Session,
@@ -43,7 +50,8 @@ impl<'a> Bench<'a> {
     }
 
     /// The first word of a row's `by` is the server: `plain`, a bare one; `fast` or `kernel`, twinpath with its connections there.
-    /// After it, `paced`, `connect` or `bulk`, or a client as in lab `rpc`, with `half` at half of the best bare server's rate.
+    /// After it, `paced`, `connect` or `bulk`, or a client as in lab `rpc`, with `half` at half of the best bare server's rate. With
+    /// `moved` the connection of `bulk` moves to the kernel.
     pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
         let spec = LAB.table.row(row).with_context(|| format!("no such row: {row}"))?;
         let (how, mode) = (spec.how, spec.mode.unwrap_or_default());
@@ -68,6 +76,9 @@ impl<'a> Bench<'a> {
                     ),
                 );
                 let measure = async |instance: &Instance| {
+                    if how.has("moved") {
+                        return self.moved(instance).await;
+                    }
                     let sample = self.ask(peers::server(FAST_PORT), instance.pid(), how).await?;
                     all_on(&instance.report().await?, path)?;
                     Ok(sample)
@@ -82,7 +93,7 @@ impl<'a> Bench<'a> {
             return self.paced(target, pid).await;
         }
         if how.has("connect") || how.has("bulk") {
-            return self.calls(target, pid, how.has("bulk")).await;
+            return self.calls(target, pid, how.has("bulk"), (SHORT_WARMUP, self.time)).await;
         }
         let plain = LAB.table.against("many-fast");
         let rate = how.has("half").then(|| half_of_best(self.session, plain)).transpose()?;
@@ -105,11 +116,39 @@ impl<'a> Bench<'a> {
         Ok(sample)
     }
 
-    /// Calls that have a connection each, or large ones on one.
-    async fn calls(&self, target: SocketAddr, pid: u32, bulk: bool) -> anyhow::Result<Sample> {
+    /// Large calls on one connection, which moves to the kernel as the client begins to count: from then on nothing may be claimed.
+    async fn moved(&self, instance: &Instance) -> anyhow::Result<Sample> {
+        let server = &self.session.launcher.topology().server;
+        strict_sources(server, false)?;
+        let calls = self.calls(peers::server(FAST_PORT), instance.pid(), true, (SETTLED, AFTER_MOVE));
+        let forbid = async {
+            tokio::time::sleep(SETTLED).await;
+            strict_sources(server, true)
+        };
+        let (sample, forbidden) = tokio::join!(calls, forbid);
+        let report = instance.report().await;
+        strict_sources(server, false)?;
+        forbidden?;
+        let moved = report?.services.first().map_or(0, |service| service.fast_tcp.fast_moved);
+        ensure!(moved == 1, "{moved} connections have moved to the kernel, instead of 1");
+        sample
+    }
+
+    /// Calls that have a connection each, or large ones on one, for a duration behind a warm-up.
+    async fn calls(
+        &self,
+        target: SocketAddr,
+        pid: u32,
+        bulk: bool,
+        (warmup, duration): (Duration, Duration),
+    ) -> anyhow::Result<Sample> {
         let bytes = if bulk { format!(" --bytes {BULK_BYTES}") } else { String::new() };
-        let line = format!("plain tcp-calls {target} --duration {:.3}{bytes}", self.time.as_secs_f64());
-        let finished = self.client(&line, self.time, pid).await?;
+        let line = format!(
+            "plain tcp-calls {target} --warmup {:.3} --duration {:.3}{bytes}",
+            warmup.as_secs_f64(),
+            duration.as_secs_f64()
+        );
+        let finished = self.client(&line, warmup + duration, pid).await?;
         let report: CallsReport = finished.json("plain tcp-calls")?;
         let share = finished
             .cpu_share(Duration::from_secs_f64(report.duration_s))
@@ -129,6 +168,13 @@ impl<'a> Bench<'a> {
     async fn client(&self, line: &str, time: Duration, watched: u32) -> anyhow::Result<Finished> {
         self.session.launcher.client(Side::Client, &words(line), time + SLACK, Some(watched)).await
     }
+}
+
+/// Has the kernel check sources of packets on the server's interface strictly, which claims would bypass: nothing is claimed then.
+fn strict_sources(server: &Namespace, strict: bool) -> anyhow::Result<()> {
+    let path = format!("/proc/sys/net/ipv4/conf/{}/rp_filter", SERVER.interface);
+    let write = || std::fs::write(&path, if strict { "1" } else { "0" });
+    server.run(write)?.with_context(|| format!("cannot write {path}"))
 }
 
 /// Fails unless all connections of the service were on that path.
