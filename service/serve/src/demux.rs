@@ -22,7 +22,7 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 use twinpath_inspect::ServeCounters;
 
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
-use crate::fast_tcp::{Declined, Opening, TcpClaims};
+use crate::fast_tcp::{CALLS_PER_TURN, Declined, Opening, TcpClaims};
 use crate::limits::ServiceLimits;
 
 /// Maximum number of parts, and so of services, of a worker.
@@ -141,7 +141,7 @@ trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>);
     fn syn_room(&self) -> Option<u32>;
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool;
-    fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims);
+    fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32;
     fn release_claims(&mut self, claims: &mut dyn TcpClaims);
 }
 
@@ -178,8 +178,8 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
         self.has_connection(local, remote)
     }
 
-    fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
-        self.settle_claims(now, claims);
+    fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32 {
+        self.settle_claims(now, calls, claims)
     }
 
     fn release_claims(&mut self, claims: &mut dyn TcpClaims) {
@@ -465,11 +465,11 @@ impl Demux {
     fn settle_claims(&mut self, now: Instant) {
         let Self { parts, used, claims, declined, .. } = self;
         let Some(claims) = claims.as_deref_mut() else { return };
-        declined.settle(now, claims);
+        let mut calls = declined.settle(now, CALLS_PER_TURN, claims);
         let mut room = None;
         for part in used.iter() {
             let Some(ServicePart { engine, leaving, .. }) = &mut parts[usize::from(*part)] else { continue };
-            engine.settle_claims(now, claims);
+            calls = engine.settle_claims(now, calls, claims);
             // One that leaves takes none, and its successor has the port already.
             let own = engine.syn_room().filter(|_| !*leaving);
             room = room.into_iter().chain(own).min();

@@ -543,7 +543,7 @@ impl<S: Service> Engine for ServeEngine<S> {
     }
 
     fn keeps_ports(&self) -> bool {
-        self.fast.as_ref().is_some_and(|fast| fast.is_leaving())
+        self.fast.as_ref().is_some_and(|fast| fast.is_leaving() || fast.is_flushing)
     }
 
     fn next_deadline(&self) -> Instant {

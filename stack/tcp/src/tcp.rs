@@ -722,6 +722,21 @@ impl Tcp {
         self.gone.as_ref().is_some_and(|gone| !gone.is_empty())
     }
 
+    /// Whether something waits to be sent, as there was no room for it.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The number of a half-open connection, if there is one between these ends.
+    #[must_use]
+    pub fn half_open_number(&self, tuple: &Tuple) -> Option<u32> {
+        match self.table.get(tuple) {
+            Some(Entry::HalfOpen(index)) => Some(*index),
+            _ => None,
+        }
+    }
+
     /// The connection as a value, with which another implementation can go on. `None`: there is no such connection, its
     /// handshake is under way, or it has ended.
     #[must_use]

@@ -100,7 +100,7 @@ impl<S: Service> ServeEngine<S> {
         let found = tcp_frame::parse(frame.gather(whole), udp::trust(frame, partial)).map_err(udp::reason)?;
         let tuple = Tuple::new(found.destination, found.source);
         let listener = server.listener();
-        let handshakes = listener.tcp().count().1;
+        let (open, half_open, _) = listener.tcp().count();
         let unit = if frame.meta().gso.kind == GsoKind::None { 0 } else { frame.meta().gso.size };
         let segment = Segment::new(&found.segment, found.congestion, unit);
         if found.segment.flags().opens()
@@ -111,7 +111,7 @@ impl<S: Service> ServeEngine<S> {
         let mut sink = out(now, port, egress, beside, counters, io);
         let verdict = listener.segment(now, &tuple, &segment, &mut sink);
         if fast.has_left {
-            fast.leave_late(handshakes);
+            fast.leave_late(&tuple, (open, half_open));
         }
         match verdict {
             Verdict::Taken(_) | Verdict::Answered => Ok(Taken::Segment),
@@ -152,7 +152,10 @@ impl<S: Service> ServeEngine<S> {
                 }
             }
             // What moves has no way, and needs none.
-            while !is_moving && let Some(tuple) = beside.stranded.next_over(now) {
+            if is_moving {
+                beside.stranded.clear();
+            }
+            while let Some(tuple) = beside.stranded.next_over(now) {
                 had_events = true;
                 listener.tcp_mut().give_up(&tuple);
             }
@@ -190,8 +193,11 @@ impl<S: Service> ServeEngine<S> {
         let counters = &counters.fast_connections;
         server.run(FastCall { now, service, counters, drops, io: &(), handlers });
         self.answer_again(now, io);
-        self.move_some(now, io);
+        let has_moved = self.move_some(now, io);
         self.serve_fast(now, port, io);
+        if let Some(fast) = &mut self.fast {
+            fast.flush(now, has_moved);
+        }
     }
 
     /// A SYN that the programs hand over. Returns whether the service has connections on the fast path; if not, its
@@ -337,16 +343,16 @@ impl<S: Service> ServeEngine<S> {
         self.fast.as_ref().map(|fast| fast.room(others))
     }
 
-    /// Tells the programs which tuples are the kernel's again.
-    pub(crate) fn settle_claims(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
+    /// Tells the programs which tuples are the kernel's again, by `calls` calls at most. Returns how many are left.
+    pub(crate) fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32 {
         let Self { fast, egress, counters, .. } = self;
-        if let Some(fast) = fast {
-            let was_leaving = fast.is_leaving();
-            fast.settle(now, egress.questions_left(now), claims);
-            if was_leaving {
-                publish(&counters.fast_tcp, fast.server.listener_ref());
-            }
+        let Some(fast) = fast else { return calls };
+        let was_leaving = fast.is_leaving();
+        let left = fast.settle(now, egress.questions_left(now), calls, claims);
+        if was_leaving {
+            publish(&counters.fast_tcp, fast.server.listener_ref());
         }
+        left
     }
 
     /// Releases all tuples, as the service is removed.

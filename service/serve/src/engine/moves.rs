@@ -2,7 +2,7 @@
 
 use twinpath_service::Service;
 use twinpath_tcp::{Segment, Tuple, Verdict};
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_wire::{ChecksumTrust, tcp_frame};
 use twinpath_worker::Io;
 
@@ -14,6 +14,10 @@ use crate::fast_tcp::{
 use crate::kernel_tcp::Socket;
 use crate::streams::Change;
 
+/// By then a peer has an answer to its SYN, unless that was lost. RFC 6298 has it repeat its SYN after a second at the
+/// earliest.
+const ROUND_TRIP_MAX: Duration = Duration::from_millis(900);
+
 impl<S: Service> ServeEngine<S> {
     /// Lets sockets of the kernel go on with all connections, from the next run on: the path to their peers is about to end.
     /// What cannot go on is reset. Tuples are released with the next [`Self::settle_claims`], so that the kernel gets what
@@ -23,6 +27,7 @@ impl<S: Service> ServeEngine<S> {
         self.serve_fast(now, NO_PORT, io);
         let Some(fast) = self.fast.as_deref_mut() else { return };
         fast.leave_records(now);
+        fast.spoke_at = now;
         fast.move_all();
     }
 
@@ -33,14 +38,16 @@ impl<S: Service> ServeEngine<S> {
         let tuple = Tuple::new(found.destination, found.source);
         let Self { fast, egress, counters, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
-        let FastTcp { server, beside, has_left, .. } = &mut *fast;
+        let FastTcp { server, beside, has_left, spoke_at, .. } = &mut *fast;
         let listener = server.listener();
         if !*has_left || !listener.tcp().is_half_open(&tuple) {
             return;
         }
         counters.fast_tcp.fast_segments_in.add(1);
         let verdict = if found.segment.flags().opens() {
-            let is_left = listener.tcp_mut().leave_half_open(&tuple, found.segment.sequence());
+            // If it may have crossed an answer, that completes the handshake.
+            let is_left = now.since(*spoke_at) >= ROUND_TRIP_MAX
+                && listener.tcp_mut().leave_half_open(&tuple, found.segment.sequence());
             if is_left { Verdict::Declined } else { Verdict::Answered }
         } else {
             let segment = Segment::new(&found.segment, found.congestion, 0);
@@ -53,14 +60,19 @@ impl<S: Service> ServeEngine<S> {
         }
         self.serve_fast(now, NO_PORT, io);
         if let (Verdict::Taken(_), Some(fast)) = (verdict, self.fast.as_deref_mut()) {
-            fast.move_all();
+            fast.move_late();
         }
     }
 
     /// Answers again the SYNs whose tuples the programs know as half-open.
     pub(super) fn answer_again(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        let Self { fast, egress, counters, .. } = self;
-        let Some(FastTcp { server, beside, records, .. }) = fast.as_deref_mut() else { return };
+        let Self { fast, egress, counters, ports, .. } = self;
+        let Some(FastTcp { server, beside, records, has_left, spoke_at, .. }) = fast.as_deref_mut() else {
+            return;
+        };
+        if *has_left && !ports.is_empty() {
+            *spoke_at = now;
+        }
         let mut sink = out(now, NO_PORT, egress, beside, &counters.fast_tcp, io);
         records.answer(now, server.listener().tcp_mut(), &mut sink);
     }
@@ -73,19 +85,22 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Moves as many connections as a turn may, if there are some to be moved.
-    pub(super) fn move_some(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
-        let Some(mut moves) = self.fast.as_deref_mut().and_then(|fast| fast.moves.take()) else { return };
+    /// Moves as many connections as a turn may. Returns whether there may be some to be moved.
+    pub(super) fn move_some(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        let Some(mut moves) = self.fast.as_deref_mut().and_then(|fast| fast.moves.take()) else {
+            return false;
+        };
         let mut budget = Budget::OF_A_TURN;
         while !moves.numbers.is_empty() && budget.looks() {
             self.move_one(now, moves.numbers.start, moves.user, &mut budget, io);
             moves.numbers.start += 1;
         }
         let counters = &self.counters.fast_tcp;
-        let Some(fast) = self.fast.as_deref_mut() else { return };
+        let Some(fast) = self.fast.as_deref_mut() else { return false };
         let ifindex = fast.ifindex;
         let listener = fast.server.listener();
         while moves.numbers.is_empty() && moves.index < listener.tcp().indices() && budget.looks() {
+            moves.again |= listener.may_move(now, moves.index);
             match listener.leave_orphan(now, moves.index, ifindex) {
                 Ok(None) => {}
                 Ok(Some(bytes)) => {
@@ -100,11 +115,9 @@ impl<S: Service> ServeEngine<S> {
             moves.index += 1;
         }
         let is_over = moves.numbers.is_empty() && moves.index >= listener.tcp().indices();
-        let is_left = moves.user == User::Server && listener.tcp().count().0 > 0;
         if !is_over {
             fast.moves = Some(moves);
-        } else if fast.has_left && is_left {
-            // Some may have begun since.
+        } else if fast.has_left && moves.user == User::Server && moves.again {
             fast.move_all();
         } else if moves.user == User::None
             && let Some((fast, call)) = self.fast(now, io)
@@ -112,6 +125,7 @@ impl<S: Service> ServeEngine<S> {
             fast.server.cut(call);
             fast.cut(now);
         }
+        true
     }
 
     /// Moves the connection with this number, if there is one on the fast path. Without a user it is closed.

@@ -28,16 +28,25 @@ impl Declined {
         self.untold += 1;
     }
 
-    /// Tells the programs what is the kernel's, and what may be claimed again.
-    pub(crate) fn settle(&mut self, now: Instant, claims: &mut dyn TcpClaims) {
-        for (_, tuple) in self.tuples.range(self.tuples.len() - self.untold..) {
+    /// Tells the programs what is the kernel's, and what may be claimed again, by `calls` calls at most. Returns how many
+    /// are left.
+    pub(crate) fn settle(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32 {
+        let told = self.tuples.len() - self.untold;
+        let count = self.untold.min(calls as usize);
+        for (_, tuple) in self.tuples.range(told..told + count) {
             claims.decline(tuple.local(), tuple.remote());
         }
-        self.untold = 0;
-        while let Some((_, tuple)) = self.tuples.front().copied().filter(|(until, _)| *until <= now) {
+        self.untold -= count;
+        let mut left = calls - count as u32;
+        while left > 0
+            && self.tuples.len() > self.untold
+            && let Some((_, tuple)) = self.tuples.front().copied().filter(|(until, _)| *until <= now)
+        {
             self.tuples.pop_front();
             claims.release(tuple.local(), tuple.remote());
+            left -= 1;
         }
+        left
     }
 
     /// All of them may be claimed again.
@@ -49,6 +58,9 @@ impl Declined {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
+        if self.untold > 0 {
+            return Instant::ZERO;
+        }
         self.tuples.front().map_or(Instant::NEVER, |(until, _)| *until)
     }
 

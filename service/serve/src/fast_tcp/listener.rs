@@ -225,6 +225,12 @@ impl EngineListener {
         Ok(Some(bytes))
     }
 
+    /// Whether the connection with this index of the engine is, or will be, one of the server's, and can move.
+    pub(crate) fn may_move(&self, now: Instant, index: u32) -> bool {
+        let own = self.tcp.connection_at(index).filter(|(_, is_orphan)| !is_orphan);
+        own.is_some_and(|(id, _)| self.tcp.snapshot(now, id).is_some())
+    }
+
     fn forget(&mut self, id: ConnectionId) {
         self.unwatch_id(id);
         self.tcp.forget(id);

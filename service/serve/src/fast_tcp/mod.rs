@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use twinpath_tcp::{Config, Tuple};
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_udp::egress::Update;
 use twinpath_udp::served::Served;
 use twinpath_wire::tcp_frame;
@@ -47,7 +47,10 @@ pub(crate) const MTU_MAX: u32 =
     twinpath_frame::CHUNK_SIZE - twinpath_frame::HEADROOM - twinpath_wire::eth::HEADER_LEN as u32;
 
 /// Maximum number of tuples of which the programs are told in one turn, each by a system call.
-const CALLS_PER_TURN: u32 = 256;
+pub(crate) const CALLS_PER_TURN: u32 = 256;
+
+/// How long ports stay for what there is no frame for. A full queue of a device is sent in less.
+const FLUSHED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The MTU of the engine until it knows a port.
 const MTU_AT_FIRST: u16 = 1500;
@@ -91,10 +94,15 @@ pub(crate) struct FastTcp<C> {
     pub(crate) moves: Option<Moves>,
     /// There is no path to peers until a port is attached: what begins nevertheless moves, too.
     pub(crate) has_left: bool,
+    /// When an answer to a SYN may have left last, while there is no path back.
+    pub(crate) spoke_at: Instant,
     /// What the programs are to know of what does not move.
     pub(crate) records: LeavingRecords,
     /// Tuples are left to be released.
     is_releasing: bool,
+    /// Ports are to stay for a while, as something is to be sent by them: until then at most.
+    pub(crate) is_flushing: bool,
+    flushes_until: Instant,
     /// Events or segments are left for the next turn.
     pub(crate) is_unfinished: bool,
     /// The rest is not waited for any more.
@@ -128,8 +136,11 @@ impl<C: Send> FastTcp<C> {
             whole: Vec::new(),
             moves: None,
             has_left: false,
+            spoke_at: Instant::ZERO,
             records: LeavingRecords::default(),
             is_releasing: false,
+            is_flushing: false,
+            flushes_until: Instant::ZERO,
             is_unfinished: false,
             is_cut: false,
         }
@@ -149,7 +160,7 @@ impl<C: Send> FastTcp<C> {
     /// When it has something to do that no frame or event announces.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
-        if self.is_unfinished || self.is_leaving() {
+        if self.is_unfinished || self.is_flushing || self.is_leaving() {
             return Instant::ZERO;
         }
         let kept = self.declined.deadline().min(self.beside.stranded.deadline()).min(self.records.deadline());
@@ -160,6 +171,17 @@ impl<C: Send> FastTcp<C> {
     /// Whether connections are about to move to the kernel, or their tuples to be released.
     pub(crate) fn is_leaving(&self) -> bool {
         self.moves.is_some() || self.is_releasing || self.records.is_leaving()
+    }
+
+    /// Ports stay until what there was no frame for has left, such as a reset of what cannot move. If there is none for some
+    /// time after the last one has moved, it is lost with them: there may never be one. `has_moved`: some may have moved in
+    /// this turn.
+    pub(crate) fn flush(&mut self, now: Instant, has_moved: bool) {
+        if has_moved {
+            self.flushes_until = now + FLUSHED_WITHIN;
+        }
+        let waits = self.is_unfinished || self.server.listener_ref().tcp().has_pending();
+        self.is_flushing = self.has_left && waits && now < self.flushes_until;
     }
 
     /// All connections are to move to the kernel; if they are about to be closed there, they still are.
@@ -194,13 +216,19 @@ impl<C: Send> FastTcp<C> {
         room.min(self.declined.room()).min(self.questions)
     }
 
-    /// Tells the programs which tuples are the kernel's again.
+    /// Tells the programs which tuples are the kernel's again, by `calls` calls at most. Returns how many are left.
     /// `questions`: about how many new peers control may be asked.
-    pub(crate) fn settle(&mut self, now: Instant, questions: u32, claims: &mut dyn TcpClaims) {
+    pub(crate) fn settle(
+        &mut self,
+        now: Instant,
+        questions: u32,
+        calls: u32,
+        claims: &mut dyn TcpClaims,
+    ) -> u32 {
         self.questions = questions;
-        self.declined.settle(now, claims);
+        let left = self.declined.settle(now, calls, claims);
         let tcp = self.server.listener().tcp_mut();
-        let mut left = self.records.settle(now, CALLS_PER_TURN, tcp, claims);
+        let mut left = self.records.settle(now, left, tcp, claims);
         while left > 0
             && let Some(tuple) = tcp.next_gone()
         {
@@ -208,6 +236,7 @@ impl<C: Send> FastTcp<C> {
             left -= 1;
         }
         self.is_releasing = tcp.has_gone();
+        left
     }
 
     /// Releases every tuple: nobody is left to answer.
@@ -246,16 +275,27 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
-    /// What has begun since the path has ended, by segments that had arrived before, goes the same way. `handshakes`: how many
-    /// there were then.
-    pub(crate) fn leave_late(&mut self, handshakes: usize) {
-        let (open, half_open, _) = self.server.listener_ref().tcp().count();
-        if half_open > handshakes {
-            self.records.begin(self.server.listener_ref().tcp());
+    /// What a segment has begun that had arrived before the path ended goes the same way. `before`: how many connections and
+    /// handshakes there were.
+    pub(crate) fn leave_late(&mut self, tuple: &Tuple, before: (usize, usize)) {
+        let tcp = self.server.listener_ref().tcp();
+        let (open, half_open, _) = tcp.count();
+        if half_open > before.1
+            && let Some(number) = tcp.half_open_number(tuple)
+        {
+            self.records.add_half_open(number);
         }
-        self.records.add_time_wait(self.server.listener_ref().tcp());
-        if open > 0 && self.moves.is_none() {
-            self.move_all();
+        self.records.add_time_wait(tcp);
+        if open > before.0 {
+            self.move_late();
+        }
+    }
+
+    /// A connection has begun since the path has ended.
+    pub(crate) fn move_late(&mut self) {
+        match &mut self.moves {
+            Some(moves) => moves.again = true,
+            None => self.move_all(),
         }
     }
 

@@ -37,12 +37,14 @@ pub(crate) struct Moves {
     pub(crate) numbers: Range<u32>,
     /// The next index of the engine's connections: some of them, the server is done with.
     pub(crate) index: u32,
+    /// Some have begun since, or are not accepted yet: all are to be looked at again.
+    pub(crate) again: bool,
 }
 
 impl Moves {
     /// All of the server's connections, whose numbers are below `numbers`, and those that it is done with.
     pub(crate) const fn of(user: User, numbers: u32) -> Self {
-        Self { user, numbers: 0..numbers, index: 0 }
+        Self { user, numbers: 0..numbers, index: 0, again: false }
     }
 }
 

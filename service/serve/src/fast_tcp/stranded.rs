@@ -48,6 +48,12 @@ impl Stranded {
         None
     }
 
+    /// None of them needs a way any more.
+    pub(crate) fn clear(&mut self) {
+        self.since.clear();
+        self.order.clear();
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         self.order.front().map_or(Instant::NEVER, |(since, _)| *since + GRACE)
     }

@@ -775,6 +775,20 @@ impl Rig {
         self.worker.turn(self.now);
     }
 
+    /// The server has a connection in TIME_WAIT, of the client's port 4000.
+    fn in_time_wait() -> Self {
+        let mut rig = Self::new();
+        rig.learn(Ok(WAY_BACK));
+        let id = rig.connect(4000);
+        assert_eq!(rig.echo(id, b"hello"), b"hello");
+        rig.tell(ServeCommand::Drain { handed_over: false });
+        rig.turns(20);
+        rig.tcp.close(rig.now, id);
+        rig.turns(20);
+        assert_eq!(rig.serve.fast_tcp.fast_time_wait.get(), 1);
+        rig
+    }
+
     /// Whether each tuple that is claimed was declined.
     fn declined(&self) -> Vec<bool> {
         self.programs.known().tuples.values().copied().collect()
@@ -896,14 +910,7 @@ fn an_acknowledgement_of_the_kernels_answer_leaves_the_connection_to_it() {
 
 #[test]
 fn time_wait_of_a_service_that_leaves_does_not_hold_its_port() {
-    let mut rig = Rig::new();
-    rig.learn(Ok(WAY_BACK));
-    let id = rig.connect(4000);
-    assert_eq!(rig.echo(id, b"hello"), b"hello");
-    rig.tell(ServeCommand::Drain { handed_over: false });
-    rig.turns(20);
-    rig.tcp.close(rig.now, id);
-    rig.turns(20);
+    let mut rig = Rig::in_time_wait();
     assert_eq!(rig.declined(), [false], "the server has TIME_WAIT");
     rig.connect(4000);
     rig.turns(1100);

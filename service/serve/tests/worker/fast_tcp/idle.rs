@@ -10,7 +10,7 @@ const MANY: u32 = 100_000;
 const OPTIONS: [u8; 12] = [2, 4, 5, 180, 4, 2, 1, 3, 3, 7, 1, 1];
 
 /// A segment of a peer.
-fn segment(peer: SocketAddr, (sequence, acknowledgement): (u32, u32), flags: u8) -> Vec<u8> {
+pub(super) fn segment(peer: SocketAddr, (sequence, acknowledgement): (u32, u32), flags: u8) -> Vec<u8> {
     let repr = TcpFrameRepr {
         source_mac: Mac([2, 0, 0, 0, 0, 2]),
         destination_mac: Mac([2, 0, 0, 0, 0, 1]),

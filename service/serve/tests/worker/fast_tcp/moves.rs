@@ -1,8 +1,12 @@
 //! Very many connections that move to the kernel: a turn moves some of them, and the others are served meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use twinpath_port::{QueueInfo, WaitSource};
 use twinpath_sys::Namespace;
 use twinpath_test_rig::{ip_here, root_or_skip};
 
+use super::idle::segment;
 use super::*;
 
 const MANY: u32 = 3000;
@@ -275,16 +279,33 @@ fn a_peer_that_has_heard_nothing_of_its_handshake_gets_an_answer_from_the_kernel
 }
 
 #[test]
+fn a_peer_whose_repeated_syn_crosses_the_answer_keeps_its_handshake() {
+    // Before and after the port has gone.
+    for turns_later in [0, 5] {
+        where_the_kernel_has_the_address(|| {
+            let (mut rig, id) = answered();
+            rig.deaf_turn();
+            rig.programs_come_off();
+            rig.leave(ServeCommand::Leave);
+            rig.now += Duration::from_millis(995);
+            // The answer is given once more. The peer repeats its SYN before that arrives.
+            for _ in 0..=turns_later {
+                rig.worker.turn(rig.now);
+            }
+            rig.now += Duration::from_millis(10);
+            rig.client_turn();
+            assert_eq!(rig.programs.known().leaked.len(), 1);
+            rig.worker.turn(rig.now);
+            assert_eq!(rig.declined(), [false]);
+            rig.turns(10);
+            rig.went_on(id);
+        });
+    }
+}
+
+#[test]
 fn what_a_peer_of_time_wait_repeats_is_answered_by_nobody_until_it_begins_anew() {
-    let mut rig = Rig::new();
-    rig.learn(Ok(WAY_BACK));
-    let id = rig.connect(4000);
-    assert_eq!(rig.echo(id, b"hello"), b"hello");
-    rig.tell(ServeCommand::Drain { handed_over: false });
-    rig.turns(20);
-    rig.tcp.close(rig.now, id);
-    rig.turns(20);
-    assert_eq!(rig.serve.fast_tcp.fast_time_wait.get(), 1);
+    let mut rig = Rig::in_time_wait();
     rig.programs_come_off();
     rig.leave(ServeCommand::Leave);
     rig.turns(3);
@@ -301,6 +322,189 @@ fn what_a_peer_of_time_wait_repeats_is_answered_by_nobody_until_it_begins_anew()
     rig.now += Config::default().time_wait_time;
     rig.turn();
     assert_eq!(rig.declined(), [true; 0]);
+}
+
+#[test]
+fn tuples_of_time_wait_are_released_when_their_own_time_is_over() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let [first, second] = [4000, 4001].map(|port| rig.connect(port));
+    assert_eq!(
+        (rig.echo(first, b"hello"), rig.echo(second, b"hello")),
+        (b"hello".to_vec(), b"hello".to_vec())
+    );
+    rig.tell(ServeCommand::Drain { handed_over: false });
+    rig.turns(20);
+    rig.tcp.close(rig.now, first);
+    rig.client_turn();
+    // The acknowledgement is lost: the FIN comes again, and the time begins anew.
+    rig.deaf_turn();
+    rig.tcp.close(rig.now, second);
+    rig.turns(20);
+    let ended = rig.now;
+    rig.turns(1000);
+    assert_eq!(rig.serve.fast_tcp.fast_time_wait.get(), 2);
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    rig.turns(3);
+    assert_eq!(rig.programs.known().ended.len(), 2);
+    rig.now = ended + Config::default().time_wait_time;
+    rig.turn();
+    let left: Vec<_> = rig.programs.known().tuples.keys().map(|(_, peer)| peer.port()).collect();
+    assert_eq!(left, [4000]);
+    rig.turns(1000);
+    assert_eq!(rig.declined(), [true; 0]);
+}
+
+#[test]
+fn a_handshake_that_begins_as_the_path_ends_is_answered_once_more_like_the_others() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"hello"), b"hello");
+    // The server ends what is idle, and has TIME_WAIT.
+    rig.now += Duration::from_secs(3600);
+    rig.learn(Ok(WAY_BACK));
+    rig.turns(20);
+    rig.tcp.close(rig.now, id);
+    rig.turns(20);
+    assert_eq!(rig.serve.fast_tcp.fast_time_wait.get(), 1);
+    rig.connect(4001);
+    rig.client_turn();
+    rig.deaf_turn();
+    // The peer in TIME_WAIT begins anew. The worker reads that after it was told to leave.
+    rig.connect(4000);
+    rig.client_turn();
+    rig.programs_come_off();
+    rig.leave(ServeCommand::Leave);
+    for _ in 0..3 {
+        rig.deaf_turn();
+    }
+    assert_eq!((rig.serve.fast_tcp.fast_half_open.get(), rig.programs.known().half_open.len()), (2, 2));
+    assert_eq!(rig.serve.fast_tcp.fast_retransmitted.get(), 2);
+}
+
+#[test]
+fn a_port_goes_although_the_worker_never_gets_a_frame_for_what_it_has_to_say() {
+    let (mut rig, _) = Rig::without_frames();
+    rig.leave(ServeCommand::Leave);
+    let mut turns = 0;
+    while rig.has_port() {
+        rig.turn();
+        turns += 1;
+        assert!(turns < 1000, "it never goes");
+    }
+    assert_eq!((rig.serve.fast_tcp.fast_not_moved.get(), rig.was_reset()), (STARVED, false));
+}
+
+#[test]
+fn a_port_stays_until_there_are_frames_for_what_the_worker_has_to_say() {
+    let (mut rig, takes) = Rig::without_frames();
+    rig.leave(ServeCommand::Leave);
+    rig.turns(20);
+    assert!(rig.has_port() && !rig.was_reset());
+    takes.store(false, Ordering::Relaxed);
+    rig.turns(3);
+    assert!(!rig.has_port());
+    assert_eq!(rig.sent.iter().filter(|flags| **flags & Flags::RST != 0).count() as u64, STARVED);
+}
+
+#[test]
+fn a_turn_tells_the_programs_of_so_many_declined_tuples_and_the_next_ones_of_the_rest() {
+    let mut rig = Rig::new();
+    rig.leave(ServeCommand::Leave);
+    rig.turns(3);
+    let peers = (0..2000).map(|number| SocketAddr::from(([192, 0, 2, 2], 4000 + number)));
+    for peer in peers {
+        let mut known = rig.programs.known();
+        known.tuples.insert((SERVER.into(), peer), false);
+        known.syns.push_back(segment(peer, (0, 0), Flags::SYN));
+    }
+    let mut before = 0;
+    for turn in 0.. {
+        rig.turn();
+        let told = rig.declined().iter().filter(|declined| **declined).count();
+        assert!(told - before <= 512 && turn < 20, "{told}");
+        before = told;
+        if told == 2000 {
+            break;
+        }
+    }
+}
+
+/// How many connections are open while a worker has no frames.
+const STARVED: u64 = 6;
+
+/// A port that takes all frames of the worker while it is told to.
+struct Hoard {
+    wire: LoopbackPort,
+    takes: Arc<AtomicBool>,
+    held: Vec<Frame>,
+}
+
+impl PortQueue for Hoard {
+    fn info(&self) -> &QueueInfo {
+        self.wire.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.wire.capabilities()
+    }
+
+    fn receive(&mut self, _: Instant, pool: &mut Pool, _: &mut Burst) {
+        if self.takes.load(Ordering::Relaxed) {
+            self.held.extend(std::iter::from_fn(|| pool.take()));
+        } else {
+            self.held.drain(..).for_each(|frame| pool.release(frame));
+        }
+    }
+
+    fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        self.wire.transmit(pool, burst);
+    }
+
+    fn flush(&mut self, pool: &mut Pool) {
+        self.wire.flush(pool);
+    }
+
+    fn close(self: Box<Self>) -> Vec<Frame> {
+        self.held
+    }
+}
+
+impl WaitSource for Hoard {
+    fn look(&self) -> bool {
+        self.wire.look()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.wire.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.wire.disarm();
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.wire.fd()
+    }
+}
+
+impl Rig {
+    /// Connections of a worker that has no frames until the value is false.
+    fn without_frames() -> (Self, Arc<AtomicBool>) {
+        let mut rig = Self::new();
+        rig.learn(Ok(WAY_BACK));
+        (0..STARVED as u16).for_each(|number| _ = rig.connect(4000 + number));
+        rig.turns(500);
+        assert_eq!(rig.counts().0, STARVED);
+        let takes = Arc::new(AtomicBool::new(true));
+        let ends = pair(PortId { port: 8, queue: 0 }, PortId { port: 9, queue: 0 }).expect("eventfds");
+        let hoard = Hoard { wire: ends.0, takes: Arc::clone(&takes), held: Vec::new() };
+        assert!(rig.commands.send(Command::Attach(Box::new(hoard))).is_ok());
+        rig.turns(2);
+        (rig, takes)
+    }
 }
 
 #[test]
