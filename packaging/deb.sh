@@ -99,7 +99,7 @@ strip --strip-unneeded "$out/libtwinpath0/usr/lib/$triplet"/libtwinpath.so.*.* "
 control twinpath <<END
 Section: net
 Priority: optional
-Depends: $(depends twinpath/usr/bin/twinpath twinpath/usr/lib/twinpath/libtwinpath_preload.so)
+Depends: $(depends twinpath/usr/bin/twinpath twinpath/usr/lib/twinpath/libtwinpath_preload{,er}.so)
 Recommends: systemd | systemd-standalone-sysusers
 Description: two paths for every network service
  A fast path in user space for the flows that a service claims, and the

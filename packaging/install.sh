@@ -14,7 +14,9 @@ trap 'rm -rf "$ready"' EXIT
 into=$ready$prefix
 
 install -D -m 755 "$built/twinpath" "$into/bin/twinpath"
-install -D -m 755 "$built/libtwinpath_preload.so" "$into/lib/twinpath/libtwinpath_preload.so"
+for library in libtwinpath_preloader.so libtwinpath_preload.so; do
+    install -D -m 755 "$built/$library" "$into/lib/twinpath/$library"
+done
 PREFIX="$prefix" DESTDIR="$ready" "$here/../sockets/capi/install.sh" "$built/libtwinpath_c.a"
 
 install -d "$into/share/man/man1"

@@ -9,9 +9,10 @@ use libc::c_int;
 use twinpath_calls::table::{self, TakenUp};
 use twinpath_calls::{Access, OfProcess, WhyKernel, epoll};
 use twinpath_leases::rules::{Bound, Rule};
+use twinpath_preloader::handler;
 
 use crate::started::{Started, runs, started};
-use crate::{explain, group, handler, interface, own};
+use crate::{explain, group, interface, own};
 
 /// The rule that asks for a lease for a socket, with what it is bound to. If none does, the socket stays with the kernel.
 fn rule_of(descriptor: c_int) -> Option<(&'static Started, &'static Rule, SocketAddr)> {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use libc::c_int;
 use twinpath_calls::{SocketKind, WhyKernel, errno, set_errno, table};
 
-use crate::own;
 use crate::started::started;
+use crate::{own, preloader};
 
 /// A line of text: what does not fit is left out.
 struct Line {
@@ -54,7 +54,10 @@ impl Known {
     }
 
     fn set(&self, descriptor: c_int) {
-        let file = own::file_of(descriptor).unwrap_or_default();
+        self.set_of(descriptor, own::file_of(descriptor).unwrap_or_default());
+    }
+
+    fn set_of(&self, descriptor: c_int, file: [u64; 2]) {
         self.file.iter().zip(file).for_each(|(known, part)| known.store(part, Ordering::Relaxed));
         self.descriptor.store(descriptor, Ordering::Release);
     }
@@ -77,7 +80,10 @@ fn named() -> Option<&'static CStr> {
 /// The program begins.
 pub(crate) fn begin() {
     if let Some(to) = named() {
-        ERRORS.set(libc::STDERR_FILENO);
+        match preloader::errors() {
+            Some(file) => ERRORS.set_of(libc::STDERR_FILENO, file),
+            None => ERRORS.set(libc::STDERR_FILENO),
+        }
         if file(to).is_some() {
             // The program is not to close it with its own.
             table::begin_tracking();

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::c_int;
 use twinpath_calls::table::DESCRIPTORS;
 
+use crate::preloader;
+
 /// More than a process has: a connection to the owner of each interface.
 const MOST: usize = 32;
 
@@ -21,6 +23,7 @@ const TAKEN: u64 = 1 << 63;
 static EVER_OWN: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 
 thread_local! {
+    /// Where no [`preloader`] has a word for it: a library that is loaded later has such memory only after an allocation.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -31,18 +34,22 @@ pub(crate) struct Inside {
 
 impl Inside {
     pub(crate) fn enter() -> Self {
-        Self { was_inside: INSIDE.replace(true) }
+        Self { was_inside: replace_inside(true) }
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.set(self.was_inside);
+        replace_inside(self.was_inside);
     }
 }
 
 pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
+    preloader::is_inside().unwrap_or_else(|| INSIDE.get())
+}
+
+fn replace_inside(is: bool) -> bool {
+    preloader::replace_inside(is).unwrap_or_else(|| INSIDE.replace(is))
 }
 
 /// A descriptor is about to be closed. Returns whether that must not be done: it is the library's and the program closes it, or the

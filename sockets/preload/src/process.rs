@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "the linker calls functions at the beginning and the end")]
 
 use twinpath_calls::table;
+use twinpath_preloader::handler;
 
-use crate::{explain, handler, own, real, sanitizer, started};
+use crate::{explain, own, preloader, real, sanitizer, started};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -14,6 +15,7 @@ static AT_BEGIN: extern "C" fn() = begin;
 static AT_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
+    preloader::begin();
     real::find_all();
     started::begin();
     explain::begin();
@@ -33,6 +35,12 @@ extern "C" fn begin() {
         was_forked: in_child_of_fork,
         is_handler: handler::is_running,
     });
+    for (made, is_named) in preloader::made() {
+        table::set_undecided(made);
+        if is_named {
+            table::set_port_named(made);
+        }
+    }
 }
 
 extern "C" fn in_child() {

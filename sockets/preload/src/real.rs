@@ -11,6 +11,8 @@ use libc::{
 };
 use twinpath_calls::{Kernel, set_errno};
 
+use crate::preloader;
+
 /// A function of the C library, found by its name.
 pub(crate) struct Function {
     name: &'static CStr,
@@ -34,8 +36,7 @@ impl Function {
     #[cold]
     #[inline(never)]
     fn find(&self) -> *mut c_void {
-        // SAFETY: it is a string of C.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = preloader::next(self.name);
         self.at.store(found, Ordering::Relaxed);
         found
     }

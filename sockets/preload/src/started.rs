@@ -11,6 +11,8 @@ use twinpath_leases::rules::{
     Bound, EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules,
 };
 
+use crate::preloader;
+
 /// What the program was started with.
 pub(crate) struct Started {
     pub(crate) program: String,
@@ -84,12 +86,14 @@ fn read() -> Option<Started> {
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    let line = std::env::var(RULES_VARIABLE).ok()?;
-    let explain = std::env::var(EXPLAIN_VARIABLE).ok().filter(|to| !to.is_empty());
+    let line = preloader::variable(RULES_VARIABLE)?;
+    let explain = preloader::variable(EXPLAIN_VARIABLE).filter(|to| !to.is_empty());
     let explain = explain.and_then(|to| CString::new(to).ok());
     let program = std::env::current_exe().ok()?;
-    let program = program.file_name()?.to_string_lossy().into_owned();
-    let access =
-        std::env::var(OWNER_VARIABLE).ok().and_then(|access| access.parse().ok()).unwrap_or_default();
+    let name = program.file_name()?.to_string_lossy();
+    // The file may have been replaced since the program was started.
+    let program = name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned();
+    let access = preloader::variable(OWNER_VARIABLE);
+    let access = access.and_then(|access| access.parse().ok()).unwrap_or_default();
     Some(Started { program, rules: Rules::from_line(&line), explain, access })
 }

@@ -7,6 +7,8 @@ mod earned;
 mod edges;
 #[path = "programs/filtered.rs"]
 mod filtered;
+#[path = "programs/late.rs"]
+mod late;
 #[path = "programs/left.rs"]
 mod left;
 #[path = "../../capi/tests/link/mod.rs"]
@@ -38,11 +40,14 @@ use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, PATIENCE, output_of, run};
 
-/// The library of this build: beside the tests, or a folder above.
+/// The library with the hooks, in the same folder.
+const HOOKS: &str = "libtwinpath_preload.so";
+
+/// The library of this build that programs are started with: beside the tests, or a folder above.
 fn library() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let folders = tests.ancestors().skip(1).take(2);
-    let mut libraries = folders.map(|folder| folder.join("libtwinpath_preload.so"));
+    let mut libraries = folders.map(|folder| folder.join("libtwinpath_preloader.so"));
     libraries.find(|library| library.is_file()).expect("cargo builds the library with the tests")
 }
 
@@ -147,7 +152,7 @@ fn bad_luck_of_a_program_is_no_worse_with_the_library() {
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
     run(compiler.arg(source).arg("-o").arg(&program));
     let copy = folder.path().join("again.so");
-    std::fs::copy(library(), &copy).unwrap();
+    std::fs::copy(library().with_file_name(HOOKS), &copy).unwrap();
     for mode in [Mode::Poll, Mode::Adaptive] {
         let _ = std::fs::remove_file(&explain);
         let mut command = Command::new(&program);
@@ -268,10 +273,12 @@ fn as_nobody(folder: &Path, program: &Path, rule: Rule, explain: &Path) -> Comma
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder, all.clone()).unwrap();
     std::fs::set_permissions(explain, all.clone()).unwrap();
-    // So has the library to be.
+    // So have the libraries to be.
     let copy = folder.join("library.so");
-    std::fs::copy(library(), &copy).unwrap();
-    std::fs::set_permissions(&copy, all).unwrap();
+    for (from, to) in [(library(), copy.clone()), (library().with_file_name(HOOKS), folder.join(HOOKS))] {
+        std::fs::copy(from, &to).unwrap();
+        std::fs::set_permissions(&to, all.clone()).unwrap();
+    }
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all"]).arg(program);
     with_library(&mut command, rule, explain).env("LD_PRELOAD", copy);

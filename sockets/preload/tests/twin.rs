@@ -174,7 +174,7 @@ const WORKERS: usize = 3;
 fn library() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let folders = tests.ancestors().skip(1).take(2);
-    let mut libraries = folders.map(|folder| folder.join("libtwinpath_preload.so"));
+    let mut libraries = folders.map(|folder| folder.join("libtwinpath_preloader.so"));
     libraries.find(|library| library.is_file()).expect("cargo builds the library with the tests")
 }
 

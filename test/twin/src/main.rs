@@ -61,7 +61,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 fn library() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
-    Ok(own.parent().context("a folder")?.join("libtwinpath_preload.so"))
+    Ok(own.parent().context("a folder")?.join("libtwinpath_preloader.so"))
 }
 
 fn read(path: &PathBuf, mode: Mode) -> Result<Script> {

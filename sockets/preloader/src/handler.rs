@@ -2,8 +2,8 @@
 //! allocation. So the lease is put off until the program itself calls.
 #![allow(unsafe_code, reason = "the C library and the unwinder are asked by pointers")]
 
-use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
@@ -19,7 +19,8 @@ unsafe extern "C" {
 }
 
 /// Whether a handler of a signal has called, as far as that can be told. It neither allocates nor takes a lock.
-pub(crate) fn is_running() -> bool {
+#[must_use]
+pub fn is_running() -> bool {
     is_on_own_stack() || may_run() && has_interrupted()
 }
 
@@ -28,7 +29,7 @@ fn is_on_own_stack() -> bool {
     let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
     // SAFETY: there is room for what is in force, of which zeros are a valid value.
     let stack = unsafe {
-        libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr());
+        libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr());
         stack.assume_init()
     };
     stack.ss_flags & libc::SS_ONSTACK != 0
@@ -40,14 +41,14 @@ fn may_run() -> bool {
     let mut held_back = MaybeUninit::<sigset_t>::zeroed();
     // SAFETY: the set is filled by the call; zeros are an empty one.
     let held_back = unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), held_back.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), held_back.as_mut_ptr());
         held_back.assume_init()
     };
     (1..=64).any(|signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: it is filled by the call, and zeros are a valid value of it; the set was filled above.
         let (action, is_held_back) = unsafe {
-            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+            libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr());
             (action.assume_init(), libc::sigismember(&raw const held_back, signal) == 1)
         };
         let has_handler = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);

@@ -1,0 +1,132 @@
+//! The library with the hooks is loaded when a program makes its first UDP socket, also where that is awkward.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use twinpath_leases::rules::RULES_VARIABLE;
+use twinpath_preloader::given::FUNCTION;
+use twinpath_preloader::hooks::{NAMES, OF_THE_OTHER};
+use twinpath_test_rig::root_or_skip;
+use twinpath_worker::idle::Mode;
+
+use crate::link::{Link, output_of, run};
+use crate::{HOOKS, PROGRAMS, library, own, rule, with_library};
+
+/// At the start. Those of functions of the C library are looked up at their first calls.
+const RELOCATIONS_MAX: usize = 8;
+
+/// What the program does before it makes its socket.
+const ALL: [&str; 12] = [
+    "plain", "cleared", "chroot", "prctl", "syscall", "fork", "_Fork", "vfork", "handler", "held", "epoll",
+    "thread",
+];
+
+const TRIES: u16 = 30;
+
+#[test]
+fn the_first_socket_has_the_fast_path_wherever_it_is_made() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
+    let program = built(folder.path());
+    for (what, port) in ALL.into_iter().zip((7120..).step_by(2)) {
+        let explain = folder.path().join(format!("explain-{what}"));
+        let mut command = Command::new(&program);
+        command.arg(what).arg(port.to_string()).arg(folder.path());
+        let output = output_of(link.within(with_library(&mut command, rule(Mode::Poll), &explain)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout.as_slice(), &*said), (&b"0\n1\n"[..], ""), "{what}");
+        let text = std::fs::read_to_string(&explain).unwrap();
+        // That of the handler is the kernel's, and nothing is known of it.
+        let port = if what == "handler" { port + 1 } else { port };
+        // The owner of this test listens at a path, which is outside of the new root.
+        assert!(
+            what == "chroot" || text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0")),
+            "{what}: {text}"
+        );
+    }
+}
+
+/// A child that is forked meanwhile waits for no thread of its parent. Each start of the program is one try.
+#[test]
+fn children_that_are_forked_while_the_library_is_loaded_go_on() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
+    let program = built(folder.path());
+    for (what, port) in ["race", "race_Fork", "race_clone"].into_iter().cycle().zip(7150..7150 + TRIES) {
+        let mut command = Command::new(&program);
+        command.arg(what).arg(port.to_string()).arg(folder.path());
+        let explain = folder.path().join("explain");
+        let output = output_of(link.within(with_library(&mut command, rule(Mode::Poll), &explain)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout.as_slice(), &*said), (&b"0\n1\n"[..], ""), "{what}, {:?}", output.status);
+    }
+}
+
+/// As in a program that was started with another environment.
+#[test]
+fn nothing_is_loaded_without_rules() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let program = built(folder.path());
+    let explain = folder.path().join("explain");
+    let mut command = Command::new(&program);
+    with_library(command.args(["plain", "7119", "/"]), rule(Mode::Poll), &explain).env_remove(RULES_VARIABLE);
+    let output = output_of(link.within(&mut command));
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"0\n0\n"[..], &b""[..]));
+}
+
+/// Each exec pays for what is in the small library, and each call of a hook that it lacks would pass the other library by.
+#[test]
+fn the_small_library_is_small_and_has_all_hooks() {
+    let (small, other) = (library(), library().with_file_name(HOOKS));
+    let names: Vec<String> = NAMES
+        .iter()
+        .map(|name| name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8 as char).collect())
+        .collect();
+    let hooks: BTreeSet<_> = names.iter().take(OF_THE_OTHER).cloned().collect();
+    assert_eq!(exported_by(&other), hooks);
+    let mut all: BTreeSet<_> = names.iter().cloned().collect();
+    all.insert(FUNCTION.to_str().unwrap().to_owned());
+    assert_eq!(exported_by(&small), all);
+    assert!(std::fs::metadata(&small).unwrap().len() < 64 << 10);
+    let dynamic = read_by_readelf("--dynamic", &small);
+    let needed: Vec<_> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(matches!(needed.as_slice(), [only] if only.contains("[libc.so.6]")), "{needed:?}");
+    let relocations = read_by_readelf("--relocs", &small);
+    let (at_start, _) = relocations.split_once(".plt'").unwrap_or((&relocations, ""));
+    let count = at_start.lines().filter(|line| line.contains(" R_")).count();
+    assert!(count <= RELOCATIONS_MAX, "{at_start}");
+}
+
+fn exported_by(library: &Path) -> BTreeSet<String> {
+    let symbols = read_by_readelf("--dyn-syms", library);
+    let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let exported = symbols.filter_map(|symbol| match symbol[..] {
+        [_, _, _, "FUNC", "GLOBAL", "DEFAULT", section, name] if section != "UND" => Some(name.to_owned()),
+        _ => None,
+    });
+    exported.collect()
+}
+
+fn read_by_readelf(option: &str, library: &Path) -> String {
+    let output = output_of(Command::new("readelf").args([option, "--wide"]).arg(library));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn built(folder: &Path) -> std::path::PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/late.c");
+    let program = folder.join("late");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
+    run(compiler.arg(source).arg("-o").arg(&program));
+    program
+}

@@ -1,0 +1,93 @@
+//! What no function of Rust does: a word of a thread that no call has to allocate, and a call on another stack.
+#![allow(unsafe_code, reason = "instructions")]
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+
+/// The word of the calling thread that the library with the hooks sets while calls are its own. The dynamic loader gives it to each thread
+/// at its beginning.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub(crate) extern "C" fn inside() -> *mut c_int {
+    naked_asm!(
+        ".pushsection .tbss.twinpath_inside, \"awT\", @nobits",
+        ".p2align 2",
+        "twinpath_inside:",
+        ".zero 4",
+        ".popsection",
+        ".cfi_startproc",
+        "mov rax, qword ptr [rip + twinpath_inside@gottpoff]",
+        "add rax, qword ptr fs:[0]",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// As on x86-64.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub(crate) extern "C" fn inside() -> *mut c_int {
+    naked_asm!(
+        ".pushsection .tbss.twinpath_inside, \"awT\", @nobits",
+        ".p2align 2",
+        "twinpath_inside:",
+        ".zero 4",
+        ".popsection",
+        ".cfi_startproc",
+        "adrp x0, :gottprel:twinpath_inside",
+        "ldr x0, [x0, :gottprel_lo12:twinpath_inside]",
+        "mrs x1, tpidr_el0",
+        "add x0, x0, x1",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls the function on a stack that ends there.
+///
+/// # Safety
+/// The end is aligned to 16 bytes, and the stack below it is large enough.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" fn()) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" fn()) {
+    naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset x29, -16",
+        ".cfi_offset x30, -8",
+        "mov x29, sp",
+        ".cfi_def_cfa_register x29",
+        "mov sp, x0",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa sp, 0",
+        "ret",
+        ".cfi_endproc",
+    )
+}

@@ -1,0 +1,195 @@
+//! Loads the library with the hooks, where that is possible.
+#![allow(unsafe_code, reason = "the C library and the dynamic loader are asked by pointers")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::arch;
+use crate::errno::keeping_errno;
+use crate::handler;
+use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, name_of};
+
+/// In the folder of this library. A sanitizer calls `dlopen(3)` for us, so `$ORIGIN` may be another folder.
+const LIBRARY: &CStr = c"libtwinpath_preload.so";
+
+/// What loading takes is some KB. A thread of the program may have a smaller stack.
+const STACK_LEN: usize = 256 << 10;
+
+/// Nothing is to be loaded any more.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+/// It is to be loaded by the next call that can do so.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
+/// The process that has made the first thread; 0: there was none.
+static OF_THREADS: AtomicI32 = AtomicI32::new(0);
+/// The hooks of the library that was loaded, all of them once [`ARE_HERE`].
+static HOOKS_OF_OTHER: Table = Table::new();
+static ARE_HERE: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_done() -> bool {
+    IS_DONE.load(Ordering::Acquire)
+}
+
+pub(crate) fn is_late() -> bool {
+    IS_LATE.load(Ordering::Acquire)
+}
+
+/// Nothing is to be loaded.
+pub(crate) fn end() {
+    IS_LATE.store(false, Ordering::Release);
+    IS_DONE.store(true, Ordering::Release);
+}
+
+/// The program makes a thread.
+pub(crate) fn has_threads() {
+    if !may_have_threads() {
+        // SAFETY: it takes nothing.
+        OF_THREADS.store(unsafe { libc::getpid() }, Ordering::Release);
+        // Forks look anew whether to load.
+        for hook in [Hook::_Fork, Hook::fork] {
+            forget(hook);
+        }
+    }
+}
+
+/// Whether this process, or one that it was forked by, has made a thread.
+pub(crate) fn may_have_threads() -> bool {
+    OF_THREADS.load(Ordering::Acquire) != 0
+}
+
+/// Whether this is a child of a program with threads. One of these may have held the dynamic loader's lock when the child was forked, and
+/// the child would wait for it for ever.
+fn is_child_of_threads() -> bool {
+    let of_threads = OF_THREADS.load(Ordering::Acquire);
+    // SAFETY: it takes nothing.
+    of_threads != 0 && of_threads != unsafe { libc::getpid() }
+}
+
+/// The next call looks anew where it goes.
+fn forget(hook: Hook) {
+    TO.at(hook).store(null_mut(), Ordering::Release);
+}
+
+/// Loads the library, unless this is not the time: then it is late, or stays out.
+#[cold]
+pub(crate) fn load() {
+    keeping_errno(|| {
+        if !has_own_memory() {
+            return;
+        }
+        if is_child_of_threads() {
+            publish();
+        } else if handler::is_running() {
+            IS_LATE.store(true, Ordering::Release);
+            HOOKS.into_iter().for_each(forget);
+        } else {
+            load_on_large_stack();
+        }
+    });
+}
+
+/// Two threads may come here at a time: the second one waits in `dlopen(3)`, and finds the same.
+fn load_on_large_stack() {
+    // A sanitizer watches the stack.
+    if is_checked() {
+        return load_here();
+    }
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory, of nobody else.
+    let stack = unsafe { libc::mmap(null_mut(), STACK_LEN, rights, kind | libc::MAP_STACK, -1, 0) };
+    if stack != libc::MAP_FAILED {
+        // SAFETY: it ends at the end of a page, and is not used any more when the call returns.
+        unsafe {
+            arch::call_on(stack.byte_add(STACK_LEN), load_here);
+            libc::munmap(stack, STACK_LEN);
+        }
+    }
+}
+
+/// The path of the library.
+struct Path([c_char; libc::PATH_MAX as usize]);
+
+impl Path {
+    /// `None`: the dynamic loader does not say which file this library is, or there is no room.
+    fn of_library() -> Option<Self> {
+        let mut own = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: it is an address of this library, there is room for the answer, and zeros are a valid one.
+        let own = unsafe {
+            libc::dladdr((&raw const IS_DONE).cast(), own.as_mut_ptr());
+            own.assume_init()
+        };
+        if own.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: it is a string of C, which stays as long as this library.
+        let own = unsafe { CStr::from_ptr(own.dli_fname) }.to_bytes();
+        let folder = own.get(..=own.iter().rposition(|byte| *byte == b'/')?)?;
+        let bytes = folder.iter().chain(LIBRARY.to_bytes_with_nul());
+        let mut path = Self([0; libc::PATH_MAX as usize]);
+        if bytes.clone().count() > path.0.len() {
+            return None;
+        }
+        path.0.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte.cast_signed() as c_char);
+        Some(path)
+    }
+}
+
+extern "C" fn load_here() {
+    let how = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
+    let library = match Path::of_library() {
+        // SAFETY: it is a string of C. The library is ours.
+        Some(path) => unsafe { libc::dlopen(path.0.as_ptr(), how) },
+        None => null_mut(),
+    };
+    if !library.is_null() {
+        for hook in HOOKS.into_iter().take(OF_THE_OTHER) {
+            // SAFETY: it was loaded, and it is a string of C.
+            let found = unsafe { libc::dlsym(library, name_of(hook).as_ptr()) };
+            HOOKS_OF_OTHER.at(hook).store(found, Ordering::Release);
+        }
+        ARE_HERE.store(true, Ordering::Release);
+    }
+    publish();
+}
+
+/// The hook of the library; `None`: it is not there, or has none.
+pub(crate) fn hook_of_other(hook: Hook) -> Option<*mut c_void> {
+    let is_here = ARE_HERE.load(Ordering::Acquire);
+    Some(HOOKS_OF_OTHER.at(hook).load(Ordering::Acquire)).filter(|found| is_here && !found.is_null())
+}
+
+/// Calls go to the hooks of the library, if it is there. A child may do this that was forked while a thread of its parent did.
+fn publish() {
+    for hook in HOOKS {
+        if let Some(found) = hook_of_other(hook) {
+            TO.at(hook).store(found, Ordering::Release);
+        }
+    }
+    end();
+}
+
+/// Whether the program is built with a sanitizer.
+fn is_checked() -> bool {
+    let all = [c"__asan_init", c"__hwasan_init", c"__msan_init", c"__tsan_init"];
+    // SAFETY: they are strings of C.
+    all.iter().any(|name| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null())
+}
+
+/// Whether this process has memory of its own. The C library knows the number of a thread, also in a child by `fork(3)`. In one that
+/// shares its parent's memory (`vfork`) that number is the parent's. A lock has the number of its holder.
+fn has_own_memory() -> bool {
+    let mut lock = libc::PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    // SAFETY: nobody else has it. Its holder is its third number (glibc, sysdeps/nptl/bits/struct_mutex.h).
+    unsafe {
+        if libc::pthread_mutex_lock(&raw mut lock) != 0 {
+            return false;
+        }
+        let holder = (&raw const lock).cast::<c_int>().add(2).read_volatile();
+        libc::pthread_mutex_unlock(&raw mut lock);
+        holder == libc::gettid()
+    }
+}
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() > 3 * size_of::<c_int>());
+const _: () = assert!(size_of::<*mut c_void>() == 8);
