@@ -19,6 +19,8 @@ reasons! {
     NetlinkOverrun => "netlink_overrun",
     /// A notification could not be decoded.
     NetlinkUndecoded => "netlink_undecoded",
+    /// A router's message that a packet was too long has a wrong checksum: TCP on the fast path does not believe it.
+    PathMessageDamaged => "path_message_damaged",
     /// A neighbour was left out, because control's table of neighbours was full.
     NeighboursRefused => "neighbours_refused",
     /// A peer is answered through the kernel, because the book of peers was full.

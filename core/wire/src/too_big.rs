@@ -28,11 +28,8 @@ impl TooBig {
     /// its own IP header on: the checksum of ICMP must be right.
     #[must_use]
     pub fn parse_ipv4(packet: &[u8]) -> Option<Self> {
-        const UNREACHABLE: u8 = 3;
-        const FRAGMENTATION_NEEDED: u8 = 4;
-        let (_, message) = packet.split_at_checked(ipv4_header_len(packet)?)?;
-        let is_right = Sum::ZERO.bytes(message).fold() == 0xffff;
-        if message.get(..2)? != [UNREACHABLE, FRAGMENTATION_NEEDED] || !is_right {
+        let message = fragmentation_needed(packet)?;
+        if !is_whole(message) {
             return None;
         }
         let quoted = message.get(ICMP_HEADER_LEN..)?;
@@ -48,6 +45,13 @@ impl TooBig {
         let address = |at: usize| Some(Ipv4Addr::from(*quoted.get(at..)?.first_chunk::<4>()?).into());
         let segment = quoted.get(ipv4_header_len(quoted)?..)?;
         Self::of(address(12)?, address(16)?, segment, mtu)
+    }
+
+    /// Whether a message says "fragmentation needed", and its checksum is wrong. Nobody can be told that a segment was too
+    /// long then: whoever translates addresses on the way may have forgotten the checksum.
+    #[must_use]
+    pub fn is_damaged_ipv4(packet: &[u8]) -> bool {
+        fragmentation_needed(packet).is_some_and(|message| !is_whole(message))
     }
 
     /// Reads "packet too big" (RFC 4443 section 3.2) about a TCP segment without extension headers: this host sends
@@ -78,6 +82,18 @@ impl TooBig {
         let (local, remote) = (SocketAddr::new(local, be16(a, b)), SocketAddr::new(remote, be16(c, d)));
         Some(Self { local, remote, seq: u32::from_be_bytes(seq), mtu })
     }
+}
+
+/// The ICMP message of a packet, if it says "fragmentation needed".
+fn fragmentation_needed(packet: &[u8]) -> Option<&[u8]> {
+    const UNREACHABLE: u8 = 3;
+    const FRAGMENTATION_NEEDED: u8 = 4;
+    let (_, message) = packet.split_at_checked(ipv4_header_len(packet)?)?;
+    message.starts_with(&[UNREACHABLE, FRAGMENTATION_NEEDED]).then_some(message)
+}
+
+fn is_whole(message: &[u8]) -> bool {
+    Sum::ZERO.bytes(message).fold() == 0xffff
 }
 
 /// Bytes of the IPv4 header that begins here.
@@ -162,13 +178,22 @@ mod tests {
         for (at, byte) in [(0, 0x44), (24, 5), (25, 1), (32, 0x44), (39, 1), (41, 17)] {
             let mut packet = ipv4.clone();
             packet[at] = byte;
-            assert_eq!(TooBig::parse_ipv4(&sealed(packet)), None, "byte {at}");
+            let packet = sealed(packet);
+            assert_eq!(
+                (TooBig::parse_ipv4(&packet), TooBig::is_damaged_ipv4(&packet)),
+                (None, false),
+                "byte {at}"
+            );
         }
         // A damaged MTU, or number.
         for at in [31, 59] {
             let mut packet = ipv4.clone();
             packet[at] ^= 1;
             assert_eq!(TooBig::parse_ipv4(&packet), None, "byte {at}");
+            assert!(TooBig::is_damaged_ipv4(&packet));
+            packet[25] = 1;
+            assert!(!TooBig::is_damaged_ipv4(&packet), "it says something else");
+            packet[25] = 4;
             assert!(TooBig::parse_ipv4(&sealed(packet)).is_some());
         }
         for (at, byte) in [(0, 137), (14, 17)] {

@@ -65,6 +65,7 @@ impl Instance {
         let control = [
             (ControlReason::NetlinkOverrun, mirror.overruns),
             (ControlReason::NetlinkUndecoded, mirror.undecoded),
+            (ControlReason::PathMessageDamaged, mirror.messages_damaged),
             (ControlReason::NeighboursRefused, mirror.neighbours_refused),
             (ControlReason::PeersRefused, mirror.book.peers_refused),
             (ControlReason::CaptureMissed, self.captures.missed()),

@@ -133,6 +133,8 @@ pub struct MirrorCounters {
     pub overruns: u64,
     /// Notifications that could not be decoded.
     pub undecoded: u64,
+    /// Messages of routers about paths whose checksum was wrong.
+    pub messages_damaged: u64,
     /// Neighbours left out because the table was full.
     pub neighbours_refused: u64,
     /// Neighbours that the kernel refused to resolve (because CAP_NET_ADMIN is missing).
@@ -157,6 +159,7 @@ pub struct Mirror {
     events: VecDeque<Event>,
     effects: Vec<Effect>,
     overruns: u64,
+    messages_damaged: u64,
     resolves_refused: u64,
 }
 
@@ -180,6 +183,7 @@ impl Mirror {
             events: VecDeque::new(),
             effects: Vec::new(),
             overruns: 0,
+            messages_damaged: 0,
             resolves_refused: 0,
         })
     }
@@ -271,6 +275,7 @@ impl Mirror {
         MirrorCounters {
             overruns: self.overruns,
             undecoded: self.watch.undecoded(),
+            messages_damaged: self.messages_damaged,
             neighbours_refused: self.tables.neighbours_refused(),
             resolves_refused: self.resolves_refused,
             book: self.book.counters(),
@@ -367,7 +372,8 @@ impl Mirror {
             Heard::Nothing => {
                 // Without peers nobody needs this.
                 let said = if self.book.is_empty() { None } else { self.paths.take(now) };
-                let Some(Said { peer, too_big }) = said else { return Ok(false) };
+                let Some(Said { peer, too_big, is_damaged }) = said else { return Ok(false) };
+                self.messages_damaged += u64::from(is_damaged);
                 self.events.extend(too_big.map(Event::TooBig));
                 self.book.path_changed(peer, now);
             }

@@ -25,6 +25,8 @@ pub(super) struct Said {
     pub(super) peer: IpAddr,
     /// The TCP segment that was too long.
     pub(super) too_big: Option<TooBig>,
+    /// Its checksum is wrong.
+    pub(super) is_damaged: bool,
 }
 
 /// The messages of both families that this process may see.
@@ -117,11 +119,13 @@ fn read(
 }
 
 fn said_in_ipv4(packet: &[u8]) -> Option<Said> {
-    Some(Said { peer: peer_in_ipv4(packet)?, too_big: TooBig::parse_ipv4(packet) })
+    let (peer, too_big) = (peer_in_ipv4(packet)?, TooBig::parse_ipv4(packet));
+    Some(Said { peer, too_big, is_damaged: TooBig::is_damaged_ipv4(packet) })
 }
 
 fn said_in_ipv6(message: &[u8]) -> Option<Said> {
-    Some(Said { peer: peer_in_ipv6(message)?, too_big: TooBig::parse_ipv6(message) })
+    // The kernel has verified its checksum.
+    Some(Said { peer: peer_in_ipv6(message)?, too_big: TooBig::parse_ipv6(message), is_damaged: false })
 }
 
 /// The destination of the packet that an ICMP message is about; the message follows its IP header.
