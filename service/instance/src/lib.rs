@@ -253,6 +253,8 @@ struct Interface {
     name: String,
     /// The index; `None` while the interface is gone.
     ifindex: Option<u32>,
+    /// The VRF that it was in at the start: the sockets of its services are there.
+    vrf: Option<u32>,
     facts: InterfaceFacts,
     /// Driver and offloads, when last read.
     device: report::Device,

@@ -388,7 +388,8 @@ impl Instance {
             self.plan.services.iter().flat_map(named).any(|known| known == address)
         };
         check_addresses(planned, was_served, &self.mirror, &self.interface.name)?;
-        let vrf = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().vrf_of(ifindex));
+        // While the interface is gone, nothing says which VRF it is in. The former services are still in the last one.
+        let vrf = self.interface.ifindex.map_or(self.interface.vrf, |at| self.mirror.tables().vrf_of(at));
         let bound = hold_all_ports(fresh.clone().map(|(_, plan)| plan), plan.workers, &mut own, vrf)?;
         let named = fresh.zip(&bound).map(|((_, plan), sockets)| sockets.name_ports(plan.clone())).collect();
         let plan = with_fresh(plan, changes, named);

@@ -266,10 +266,11 @@ impl BeforeWorkers {
         needs_fast_path(plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = needs(plan, &machine, source.as_ref(), socket);
-        let connections =
-            Connections::make(plan, choice.path, plan.workers, mirror.tables().vrf_of(link.ifindex));
+        let vrf = mirror.tables().vrf_of(link.ifindex);
+        let connections = Connections::make(plan, choice.path, plan.workers, vrf);
         let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
-        let interface = Interface::new(link, facts, choice, fallback, frame_claims).await;
+        let interface =
+            Interface { vrf, ..Interface::new(link, facts, choice, fallback, frame_claims).await };
         let own = OwnAddresses::now(&plan.services, mirror, interface.ifindex);
         let (tell, messages) = mpsc::channel(MESSAGES_MAX);
         let instance = Instance {
@@ -339,6 +340,7 @@ impl Interface {
         Self {
             name: link.name.clone(),
             ifindex: Some(link.ifindex),
+            vrf: None,
             device: device::look(&link.name),
             device_due: false,
             queues_due: false,
