@@ -16,7 +16,7 @@ use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
 
 /// The setting in the tests, ms: long enough for a worker that has lost its CPU to others.
-const FAIL_OPEN_MS: &str = "100";
+pub(crate) const FAIL_OPEN_MS: &str = "100";
 
 /// The thread of a worker.
 pub(crate) fn thread_of(server: &Server, worker: u32) -> u32 {

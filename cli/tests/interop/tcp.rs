@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::Value;
-use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_sys::{Namespace, PacketSocket, StoppedThread};
 use twinpath_test_rig::run;
 
 use crate::claims::next;
+use crate::fail_open::{FAIL_OPEN_MS, thread_of};
 use crate::reload::reloaded;
 use crate::rig::{PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, link, until};
 use crate::root_or_skip;
@@ -337,6 +338,37 @@ fn connections_go_on_in_the_kernel_when_the_fast_path_ends() {
     until("they have ended", || service(&server, "fast_in_kernel") == 0);
     assert_eq!(service(&server, "fast_not_moved"), 0);
     ends(again);
+    no_reset(&rig, capture);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn connections_of_a_stuck_worker_wait_for_it_and_nobody_else_answers_them() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&[&FAST[..], &["--fail-open-ms", FAIL_OPEN_MS]].concat());
+    let capture = Capture::of(&rig);
+    let mut streams = [SERVER, SERVER_V6].map(|address| connect(&rig, address));
+    streams.iter_mut().for_each(|stream| echoes(stream, b"before"));
+    assert_eq!(service(&server, "fast_accepted"), 2);
+    let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
+    streams.iter_mut().for_each(|stream| stream.write_all(b"meanwhile").unwrap());
+    until("it is stuck", || server.show("workers")[0]["stuck_ms"].as_u64().is_some_and(|ms| ms >= 100));
+    // They say it again, to a kernel that has no such connection.
+    let before = count_of_kernel(&rig.client, "RetransSegs");
+    until("it comes again", || count_of_kernel(&rig.client, "RetransSegs") >= before + 2);
+    let mut other = connect(&rig, SERVER);
+    echoes(&mut other, b"accepted by somebody else");
+    drop(stopped);
+    for mut stream in streams {
+        let mut heard = [0; 9];
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"meanwhile");
+        ends(stream);
+    }
+    ends(other);
     no_reset(&rig, capture);
     assert_eq!(server.interrupt(), Some(0));
 }
