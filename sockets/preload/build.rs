@@ -41,13 +41,17 @@ fn main() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{PACKAGE} cannot be built: {said}");
     let built = build.join(&target).join("release").join(LIBRARY);
+    let age = fs::metadata("Cargo.toml").and_then(|manifest| manifest.modified()).expect("a manifest");
     // target/PROFILE/build/PACKAGE/out. This package's library is in the second folder, and after `cargo build` in the first one as well.
     let folder = out.ancestors().nth(3).expect("a folder of cargo's").to_owned();
     for folder in [folder.join("deps"), folder] {
         let library = folder.join(LIBRARY);
         // Another build may read it meanwhile.
         let beside = folder.join(format!("{LIBRARY}.{}", std::process::id()));
-        fs::copy(&built, &beside).and_then(|_| fs::rename(&beside, &library)).expect("a folder to write to");
+        // As old as this package: what is newer than the last run of this script has it run again.
+        let aged = fs::copy(&built, &beside)
+            .and_then(|_| fs::File::options().write(true).open(&beside)?.set_modified(age));
+        aged.and_then(|()| fs::rename(&beside, &library)).expect("a folder to write to");
         println!("cargo:rerun-if-changed={}", library.display());
     }
 }

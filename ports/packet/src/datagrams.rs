@@ -15,7 +15,7 @@ use twinpath_port::vnet_header;
 use twinpath_rings::packet::Slot;
 use twinpath_wire::offload::{Headers, Segmentation};
 
-use crate::whole::discard_queued;
+use crate::whole::{discard_queued, next_queued};
 
 /// Maximum number of datagrams in one frame that are taken apart: `UDP_MAX_SEGMENTS` of linux/udp.h, which was 64 before
 /// Linux 6.9.
@@ -118,8 +118,8 @@ impl Datagrams {
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the vectors describe the header and memory of the waiting frames, which nobody else touches during the
         // call.
-        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-        let is_whole = usize::try_from(len) == Ok(vnet_header::LEN + frame_len);
+        let len = next_queued(|| unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) });
+        let is_whole = len.is_ok_and(|len| len == vnet_header::LEN + frame_len);
         if is_whole { Ok(()) } else { Err(Reason::Truncated) }
     }
 

@@ -5,6 +5,7 @@
 //! order.
 #![allow(unsafe_code, reason = "recvmsg(2) takes pointers to where it writes")]
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, OutOfChunk, Pool};
@@ -61,9 +62,8 @@ impl WholeFrames {
         // MSG_TRUNC: returns the full length even if it did not fit.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the vectors describe memory of the prepared chain, which nobody else touches during the call.
-        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-        let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet_header::LEN));
-        let len = len.ok_or(Reason::Truncated)?;
+        let len = next_queued(|| unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) }).ok();
+        let len = len.and_then(|len| len.checked_sub(vnet_header::LEN)).ok_or(Reason::Truncated)?;
         if len > PACKET_LEN_MAX {
             return Err(Reason::FrameTooLarge);
         }
@@ -109,8 +109,44 @@ fn in_slot(slot: &Slot<'_>, pool: &mut Pool) -> Result<Option<Frame>, Reason> {
     }
 }
 
+/// The bytes that `receive`, a call of recvmsg(2), returns for the next frame of the socket's queue. An error that waits at the socket
+/// is returned once in place of a frame (ENETDOWN, when the interface goes down). Each later slot would then get the frame of
+/// the one before it, so the socket is asked again.
+///
+/// # Errors
+/// EAGAIN: the queue is empty. Others: twice in a row.
+pub(crate) fn next_queued(mut receive: impl FnMut() -> isize) -> io::Result<usize> {
+    let mut next = || usize::try_from(receive()).map_err(|_| io::Error::last_os_error());
+    next().or_else(|error| if error.kind() == io::ErrorKind::WouldBlock { Err(error) } else { next() })
+}
+
 /// Discards the next frame of the socket's queue.
 #[cold]
 pub fn discard_queued(socket: &OwnedFd) {
-    let _ = rustix::net::recv(socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
+    // SAFETY: no byte is written.
+    let receive = || unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+    let _ = next_queued(receive);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_waits_at_the_socket_takes_no_frame_from_its_slot() {
+        let answers = |errors: &[i32]| {
+            let mut errors = errors.iter();
+            next_queued(|| {
+                let Some(error) = errors.next() else { return 7 };
+                // SAFETY: it is the calling thread's.
+                unsafe { *libc::__errno_location() = *error };
+                -1
+            })
+            .map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(answers(&[]), Ok(7));
+        assert_eq!(answers(&[libc::ENETDOWN]), Ok(7));
+        assert_eq!(answers(&[libc::EAGAIN]), Err(Some(libc::EAGAIN)));
+        assert_eq!(answers(&[libc::ENETDOWN, libc::EAGAIN]), Err(Some(libc::EAGAIN)));
+    }
 }

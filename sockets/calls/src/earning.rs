@@ -224,7 +224,11 @@ pub(crate) fn abandon(descriptor: c_int, may_wait: bool) {
         for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
             request.descriptor = -1;
         }
-        requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
+        // The last request of a connection frees it. A handler may have interrupted the allocator: the next request does it then, or
+        // the end of the process.
+        if may_wait {
+            requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
+        }
     });
 }
 

@@ -37,8 +37,17 @@ const PAGE: usize = 4096;
 /// The kernel writes at most as many bytes when it is asked: those of its `sigset_t`.
 const ASKED_MAX: usize = 8;
 
+const PLACES_LOG2: u32 = 10;
+
 /// Pages that can be written. Each has one place, as a program has few buffers, and only a system call is lost if two share it.
-static PAGES: [AtomicUsize; 256] = [const { AtomicUsize::new(usize::MAX) }; 256];
+static PAGES: [AtomicUsize; 1 << PLACES_LOG2] = [const { AtomicUsize::new(usize::MAX) }; 1 << PLACES_LOG2];
+
+/// The place of a page. Buffers that are a power of two apart have different ones (Fibonacci hashing).
+#[inline]
+fn place_of(page: usize) -> &'static AtomicUsize {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    &PAGES[((page as u64).wrapping_mul(GOLDEN) >> (u64::BITS - PLACES_LOG2)) as usize]
+}
 
 /// Whether the bytes can be written, which is done then: some may be overwritten by this.
 #[inline]
@@ -51,7 +60,7 @@ pub(crate) fn can_write(at: *mut u8, len: usize) -> bool {
 
 #[inline]
 fn is_known(page: usize) -> bool {
-    PAGES[page % PAGES.len()].load(Ordering::Relaxed) == page
+    place_of(page).load(Ordering::Relaxed) == page
 }
 
 #[cold]
@@ -78,7 +87,7 @@ fn ask(at: *mut u8, len: usize, page: usize) -> bool {
     let is_refused = done < 0 && errno() == libc::EFAULT;
     set_errno(before);
     if !is_refused {
-        PAGES[page % PAGES.len()].store(page, Ordering::Relaxed);
+        place_of(page).store(page, Ordering::Relaxed);
     }
     !is_refused
 }

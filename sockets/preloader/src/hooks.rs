@@ -28,7 +28,7 @@ macro_rules! all_hooks {
             connect dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64
             freopen freopen64 ioctl poll ppoll pselect read readv recv recvfrom recvmmsg recvmsg select sendmmsg sendmsg
             setsockopt shutdown socket socketpair
-            _Fork chroot fork prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create
+            _Fork chroot daemon fork forkpty prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create
         }
     };
 }
@@ -60,6 +60,11 @@ pub const OF_THE_OTHER: usize = Hook::socketpair as usize + 1;
 pub(crate) fn name_of(hook: Hook) -> &'static [c_char; NAME_MAX] {
     // SAFETY: there is one for each.
     unsafe { NAMES.get_unchecked(hook as usize) }
+}
+
+/// Whether the function makes a child that has the other threads' locks, and none of the threads.
+pub(crate) const fn is_fork(hook: Hook) -> bool {
+    matches!(hook, Hook::_Fork | Hook::daemon | Hook::fork | Hook::forkpty)
 }
 
 /// A function for each hook; null: it was not looked for yet.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::arch;
 use crate::errno::keeping_errno;
 use crate::handler;
-use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, name_of};
+use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, is_fork, name_of};
 
 /// In the folder of this library. A sanitizer calls `dlopen(3)` for us, so `$ORIGIN` may be another folder.
 const LIBRARY: &CStr = c"libtwinpath_preload.so";
@@ -47,9 +47,7 @@ pub(crate) fn has_threads() {
         // SAFETY: it takes nothing.
         OF_THREADS.store(unsafe { libc::getpid() }, Ordering::Release);
         // Forks look anew whether to load.
-        for hook in [Hook::_Fork, Hook::fork] {
-            forget(hook);
-        }
+        HOOKS.into_iter().filter(|hook| is_fork(*hook)).for_each(forget);
     }
 }
 
@@ -124,6 +122,7 @@ impl Path {
         }
         // SAFETY: it is a string of C, which stays as long as this library.
         let own = unsafe { CStr::from_ptr(own.dli_fname) }.to_bytes();
+        let own = behind_steps(own);
         let folder = own.get(..=own.iter().rposition(|byte| *byte == b'/')?)?;
         let bytes = folder.iter().chain(LIBRARY.to_bytes_with_nul());
         let mut path = Self([0; libc::PATH_MAX as usize]);
@@ -133,6 +132,24 @@ impl Path {
         path.0.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte.cast_signed() as c_char);
         Some(path)
     }
+}
+
+/// Steps up that certainly lead to the root.
+const STEPS: usize = 64;
+
+/// The path without the program's own folder and the steps from there to the root ([`PRELOAD_VARIABLE`]): the folder may be gone by
+/// now, or not be for the user that the program has become.
+///
+/// [`PRELOAD_VARIABLE`]: ../../leases/src/rules/loading.rs
+fn behind_steps(path: &[u8]) -> &[u8] {
+    let is_step = |at: usize| path.get(at..at + 4).is_some_and(|bytes| bytes == b"/../");
+    let (mut steps, mut behind) = (0, 0);
+    for at in 0..path.len() {
+        if is_step(at) {
+            (steps, behind) = (steps + 1, at + 3);
+        }
+    }
+    path.get(behind..).filter(|_| steps >= STEPS).unwrap_or(path)
 }
 
 extern "C" fn load_here() {
@@ -193,3 +210,20 @@ fn has_own_memory() -> bool {
 
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() > 3 * size_of::<c_int>());
 const _: () = assert!(size_of::<*mut c_void>() == 8);
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::{STEPS, behind_steps};
+
+    #[test]
+    fn the_folder_of_the_program_is_no_part_of_the_path() {
+        let steps = "/..".repeat(STEPS);
+        let path = std::format!("/srv/bin{steps}/usr/lib/library.so");
+        assert_eq!(behind_steps(path.as_bytes()), b"/usr/lib/library.so");
+        for plain in ["/usr/lib/library.so", "/opt/../usr/lib/library.so", "../library.so", "library.so"] {
+            assert_eq!(behind_steps(plain.as_bytes()), plain.as_bytes());
+        }
+    }
+}

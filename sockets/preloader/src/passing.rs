@@ -10,7 +10,7 @@ use libc::sockaddr_in;
 
 use crate::errno::keeping_errno;
 use crate::given::{EXPLAIN, GIVEN, next};
-use crate::hooks::{HOOKS, Hook, TO, Table, name_of};
+use crate::hooks::{HOOKS, Hook, TO, Table, is_fork, name_of};
 use crate::loading;
 
 /// Arguments of integers and pointers that are in registers.
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn find(at: usize, arguments: *const [usize; ARGUME
 }
 
 fn found(hook: Hook, arguments: &[usize; ARGUMENTS]) -> *mut c_void {
-    if matches!(hook, Hook::_Fork | Hook::fork | Hook::pthread_create | Hook::thrd_create) {
+    if is_fork(hook) || matches!(hook, Hook::pthread_create | Hook::thrd_create) {
         find_all();
     }
     if matches!(hook, Hook::pthread_create | Hook::thrd_create) {
@@ -102,7 +102,7 @@ extern "C" fn missing() -> c_long {
 /// Whether calls of the hook may load the library, so that each is looked at until it is loaded.
 fn may_load(hook: Hook) -> bool {
     match hook {
-        Hook::_Fork | Hook::fork => loading::may_have_threads(),
+        _ if is_fork(hook) => loading::may_have_threads(),
         Hook::chroot
         | Hook::epoll_create
         | Hook::epoll_create1
@@ -120,7 +120,7 @@ fn loads(hook: Hook, arguments: &[usize; ARGUMENTS]) -> bool {
     match hook {
         Hook::socket => is_udp(arguments),
         Hook::epoll_create | Hook::epoll_create1 | Hook::chroot => true,
-        Hook::_Fork | Hook::fork => loading::may_have_threads(),
+        _ if is_fork(hook) => loading::may_have_threads(),
         Hook::prctl => first as c_int == libc::PR_SET_SECCOMP,
         Hook::syscall => {
             matches!(first as c_long, libc::SYS_seccomp | libc::SYS_landlock_restrict_self | libc::SYS_chroot)

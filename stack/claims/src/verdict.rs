@@ -182,8 +182,10 @@ fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<Verdict, Pas
         ethertype = inner;
         ip_at += eth::TAG_LEN;
     }
-    let (segment_len, known) = (context.segment_len, context.known);
-    let coalesced = context.segments > 1 || segment_len > 0;
+    let coalesced = context.segments > 1 || context.segment_len > 0;
+    // What nobody has counted comes from a guest, and may be what no packet socket can take.
+    let segment_len = if context.segments > 0 { context.segment_len } else { 0 };
+    let known = context.known;
     let frame = Frame { bytes: frame, tag, ip_at, coalesced, segment_len, known };
     let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
     if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {

@@ -53,7 +53,7 @@ fn check(frame: &[u8], context: &Context, table: &Table) {
             assert!(frame.len() <= table.frame_len_max() as usize);
             index
         }
-        // No connection is known: these are datagrams.
+        Verdict::ClaimedLarge(index) if table.claims()[usize::from(index)].connections => index,
         Verdict::ClaimedLarge(index) => {
             let cut =
                 Segmentation::of(frame, frame.len(), context.segment_len).expect("it can be taken apart");

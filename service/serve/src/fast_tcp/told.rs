@@ -10,6 +10,9 @@ use twinpath_time::{Duration, Instant};
 /// How long it is believed (RFC 1191 section 6.3, RFC 8201 section 4; Linux's `mtu_expires`).
 const TOLD_FOR: Duration = Duration::from_secs(600);
 
+/// The same is not noted again within this time.
+const AGAIN: Duration = Duration::from_secs(10);
+
 /// Maximum number of peers. The first one is forgotten for another.
 const TOLD_MAX: usize = 4096;
 
@@ -25,6 +28,11 @@ impl ToldPaths {
     /// A router says that the path to a peer carries packets of at most `mtu` bytes. A larger one than before is no news.
     pub(crate) fn add(&mut self, now: Instant, peer: IpAddr, mtu: u16) {
         if self.find(now, peer).is_some_and(|known| known < mtu) {
+            return;
+        }
+        // Repeating it must not make others forgotten.
+        let is_repeated = |(known, until): &(u16, Instant)| *known == mtu && now + TOLD_FOR < *until + AGAIN;
+        if self.mtus.get(&peer).is_some_and(is_repeated) {
             return;
         }
         while self.order.len() >= TOLD_MAX
@@ -67,6 +75,10 @@ mod tests {
         assert_eq!((told.find(at(899), peer(0)), told.find(at(900), peer(0))), (Some(1300), None));
         told.add(at(900), peer(0), 1400);
         assert_eq!(told.find(at(900), peer(0)), Some(1400));
+        // One that is repeated takes no place of another.
+        told.add(at(900), peer(20_000), 1300);
+        (0..10_000).for_each(|_| told.add(at(901), peer(0), 1400));
+        assert_eq!((told.order.len(), told.find(at(901), peer(20_000))), (4, Some(1300)));
         for number in 1..=10_000 {
             told.add(at(901), peer(number), 1300);
         }
