@@ -229,37 +229,7 @@ pub fn fork(work: impl FnOnce() -> i32) -> io::Result<Forked> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::thread::scope;
-
     use super::*;
-
-    /// While another thread has the lock of the value: no child waits for a thread that it does not have.
-    #[test]
-    fn a_child_that_is_forked_while_another_thread_has_a_value_has_its_own() {
-        static OF: OfProcess<Mutex<u32>> = OfProcess::new(Mutex::new(0), || Mutex::new(0));
-        let is_over = AtomicBool::new(false);
-        scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    let mut value = OF.own().lock().expect("no test panics with it");
-                    *value += 1;
-                }
-            });
-            for _ in 0..200 {
-                let child = fork(|| {
-                    // SAFETY: it takes a number. A child that is stuck is killed, and the test fails.
-                    unsafe { libc::alarm(20) };
-                    let grandchild = fork(|| i32::from(*OF.own().lock().expect("its own") != 0));
-                    let is_own = *OF.own().lock().expect("its own") == 0;
-                    i32::from(!is_own || grandchild.and_then(Forked::wait).ok().flatten() != Some(0))
-                });
-                assert_eq!(child.expect("a child").wait().expect("it ends"), Some(0));
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        assert!(*OF.own().lock().expect("nobody has it") > 0);
-    }
 
     #[test]
     fn children_have_other_numbers_and_keep_theirs() {
