@@ -357,7 +357,7 @@ fn without_a_controller_flows_stay_or_addresses_decide() {
         let accept = || Controller::over(listener.accept().expect("the switch connects").0);
         let mut controller = accept();
         let states = || server.show("controllers")[0]["state"].clone();
-        assert_eq!(states(), "connected");
+        until("the switch says so", || states() == "connected");
         // Nothing is sent from 1 to 2, nor back, but this.
         controller.add(flow(of_type(), &[output(2)]));
         controller.barrier();
