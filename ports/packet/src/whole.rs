@@ -111,13 +111,13 @@ fn in_slot(slot: &Slot<'_>, pool: &mut Pool) -> Result<Option<Frame>, Reason> {
 
 /// The bytes that `receive`, a call of recvmsg(2), returns for the next frame of the socket's queue. An error that waits at the socket
 /// is returned once in place of a frame (ENETDOWN, when the interface goes down). Each later slot would then get the frame of
-/// the one before it, so the socket is asked again.
+/// the one before it, so the socket is asked again. Other errors are of a frame, which is no longer in the queue.
 ///
 /// # Errors
-/// EAGAIN: the queue is empty. Others: twice in a row.
+/// EAGAIN: the queue is empty. EINVAL: there was no room for the virtio-net header (packet_recvmsg(), net/packet/af_packet.c).
 pub(crate) fn next_queued(mut receive: impl FnMut() -> isize) -> io::Result<usize> {
     let mut next = || usize::try_from(receive()).map_err(|_| io::Error::last_os_error());
-    next().or_else(|error| if error.kind() == io::ErrorKind::WouldBlock { Err(error) } else { next() })
+    next().or_else(|error| if error.kind() == io::ErrorKind::NetworkDown { next() } else { Err(error) })
 }
 
 /// Discards the next frame of the socket's queue.
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(answers(&[]), Ok(7));
         assert_eq!(answers(&[libc::ENETDOWN]), Ok(7));
         assert_eq!(answers(&[libc::EAGAIN]), Err(Some(libc::EAGAIN)));
+        assert_eq!(answers(&[libc::EINVAL]), Err(Some(libc::EINVAL)));
         assert_eq!(answers(&[libc::ENETDOWN, libc::EAGAIN]), Err(Some(libc::EAGAIN)));
     }
 }
