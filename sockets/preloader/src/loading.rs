@@ -134,13 +134,11 @@ impl Path {
     }
 }
 
-/// Steps up that certainly lead to the root.
+/// Steps up that lead to the root: as many as `STEPS` in `sockets/leases/src/rules/loading.rs`, which writes them.
 const STEPS: usize = 64;
 
-/// The path without the program's own folder and the steps from there to the root ([`PRELOAD_VARIABLE`]): the folder may be gone by
-/// now, or not be for the user that the program has become.
-///
-/// [`PRELOAD_VARIABLE`]: ../../leases/src/rules/loading.rs
+/// The path without the folder of the program and the steps from there to the root. That folder may have been removed since, or the
+/// program's user may not be allowed to search it.
 fn behind_steps(path: &[u8]) -> &[u8] {
     let is_step = |at: usize| path.get(at..at + 4).is_some_and(|bytes| bytes == b"/../");
     let (mut steps, mut behind) = (0, 0);

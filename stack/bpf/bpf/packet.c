@@ -258,9 +258,9 @@ SECTION("socket") int twinpath_filter_datagrams(struct __sk_buff *skb)
 	struct frame frame = {
 		.bytes = (const __u8 *)head + HEAD_AT,
 		.vlan = VLAN_NONE,
-		/* A guest describes what it sends to a TAP or virtio-net device, and nobody has counted it. That may be a kind that the
-		 * kernel cannot describe to a packet socket (SKB_GSO_UDP): it would drop it, and keep its place in the ring for ever
-		 * (tpacket_rcv(), net/packet/af_packet.c). */
+		/* A guest's frame on a TAP or virtio-net device has a segment size, but no number of segments. It may be of a kind that
+		 * the kernel cannot describe to a packet socket (SKB_GSO_UDP). The kernel would drop such a frame without giving its
+		 * slot of the ring back (tpacket_rcv(), net/packet/af_packet.c). */
 		.segment_len = skb->gso_segs ? skb->gso_size : 0,
 		.leaves_tcp = 1,
 	};

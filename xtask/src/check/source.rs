@@ -76,6 +76,7 @@ const RUNS_IN_CHILDREN: &[&str] = &[
     "sockets/leases/src/",
     "sockets/calls/src/",
     "sockets/preload/src/",
+    "sockets/preloader/src/",
     "sockets/capi/src/",
 ];
 

@@ -247,7 +247,7 @@ impl<E: Send> Sink for Out<'_, '_, E> {
         };
         let each = if segment.unit > 0 { usize::from(segment.unit) } else { segment.payload.len() };
         let packet_len = repr.frame_len(segment.options.len(), each) - eth::HEADER_LEN;
-        // What routers may cut does not have to be shorter. What has no payload cannot be: whatever was said, it leaves.
+        // Routers may cut a packet that has an ID. A segment without payload cannot be shorter, so it is sent in any case.
         let can_be_shorter = segment.id.is_none() && !segment.payload.is_empty();
         let told = told.filter(|mtu| packet_len > usize::from(*mtu) && can_be_shorter);
         if packet_len > egress.mtu as usize || told.is_some() {

@@ -6,8 +6,8 @@
 //! other connections. Once those have more than a little to do, or the polled connection falls silent, the
 //! epoll watches the polled one again. Reads of a polled connection may be delayed ([`ReadDelay`]).
 //!
-//! The engine of the fast path announces events at no cost. There the only busy connection is chosen in the same way, but
-//! for its delay alone: events go on announcing it, and the worker may sleep.
+//! Events of the fast path's engine cost no system call. There the only busy connection is chosen in the same way, and its
+//! reads may be delayed. But events still announce its bytes, and the worker may sleep.
 
 use twinpath_time::{Duration, Instant};
 
