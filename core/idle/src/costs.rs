@@ -4,7 +4,7 @@ use twinpath_time::Duration;
 
 use crate::density::Leads;
 use crate::during_wakeup::DuringWakeup;
-use crate::gaps::{CLASSES, Decaying, class_of};
+use crate::gaps::{CLASSES, Decaying, class_of, shortest_us};
 use crate::machine::{Learnt, Machine, POINTS};
 
 /// The cost of a packet that is later than a latency goal, us of latency.
@@ -56,7 +56,7 @@ impl Costs {
     ) -> Self {
         let request = machine.wake_held_us.is_some();
         let wake = |class: usize| {
-            let held = request && (class as f32 - 1.0).exp2() < release_us;
+            let held = request && shortest_us(class) < release_us;
             &learnt.wake[usize::from(held)]
         };
         let alone_us: [f32; CLASSES] = std::array::from_fn(|class| wake(class).mean(class));

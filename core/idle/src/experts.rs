@@ -1,6 +1,8 @@
 //! The choice among the experts. A simulated worker follows each expert's plans through the real arrivals; the policy
 //! follows the expert whose simulated worker has cost least lately.
 
+use libm::powf;
+
 use crate::beliefs::{Beliefs, Context};
 use crate::costs::Costs;
 use crate::density::Leads;
@@ -133,7 +135,7 @@ impl Experts {
         let most = BEHIND_MAX * costs.wake_us.max(1.0);
         self.followers.iter_mut().for_each(|follower| follower.behind = (follower.behind - least).min(most));
         self.gaps += count as u64;
-        let rate = if self.mean_us == 0.0 { 1.0 } else { 1.0 - 0.875f32.powf(count) };
+        let rate = if self.mean_us == 0.0 { 1.0 } else { 1.0 - powf(0.875, count) };
         self.mean_us += (gap_us - self.mean_us) * rate;
         self.beliefs.learn(context, gap_us, count);
     }

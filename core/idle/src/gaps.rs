@@ -27,6 +27,11 @@ pub(crate) const fn class_of(gap_us: f32) -> usize {
     if class < CLASSES { class } else { CLASSES - 1 }
 }
 
+/// The shortest gap of an octave in microseconds. The first octave begins at 0; for it, half a microsecond.
+pub(crate) const fn shortest_us(class: usize) -> f32 {
+    (1u64 << class) as f32 / 2.0
+}
+
 /// The last `N` gaps, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<const N: usize> {

@@ -3,6 +3,7 @@
 //! The policy weighs latency against CPU by one number, the weight. A controller adjusts it by feedback: if too much
 //! CPU was spent, the weight rises; if budget is left over, it falls. Each step is bounded, and so is the weight.
 
+use libm::{expf, logf};
 use twinpath_time::{Duration, Instant};
 
 /// What the policy must achieve.
@@ -118,8 +119,8 @@ impl Controller {
         };
         Self {
             goal,
-            log_weight: weight.ln(),
-            log_least: least.ln(),
+            log_weight: logf(weight),
+            log_least: logf(least),
             purses: [Purse::of_goal(goal), bound.and_then(Purse::of_bound)],
             period_end: Instant::ZERO,
             wanted_ns: 0.0,
@@ -131,7 +132,7 @@ impl Controller {
     }
 
     pub(crate) fn weight(&self) -> f32 {
-        self.log_weight.max(self.log_least).exp()
+        expf(self.log_weight.max(self.log_least))
     }
 
     /// How long the worker may spin from a time on if it spends nothing until then; `None` without a limit.
@@ -158,10 +159,10 @@ impl Controller {
         let passed = (now.nanos_since(self.period_end) + PERIOD.as_nanos() as u64) as f32;
         let passed = passed.min(20.0 * PERIOD.as_nanos() as f32);
         let used = self.wanted_ns / (passed * share).max(1.0);
-        let step = 0.1 * used.max(1e-3).ln().clamp(-2.0, 2.0);
+        let step = 0.1 * logf(used.max(1e-3)).clamp(-2.0, 2.0);
         // Not below what the goal asks for: the weight would have to climb back from there.
-        let lowest = self.log_weight.max(WEIGHT_MIN.ln());
-        self.log_least = (self.log_least.max(lowest) + step).clamp(lowest, WEIGHT_MAX.ln());
+        let lowest = self.log_weight.max(logf(WEIGHT_MIN));
+        self.log_least = (self.log_least.max(lowest) + step).clamp(lowest, logf(WEIGHT_MAX));
         self.period_end = now + PERIOD;
         self.wanted_ns = 0.0;
     }
@@ -179,6 +180,6 @@ impl Controller {
     }
 
     fn step(&mut self, by: f32) {
-        self.log_weight = (self.log_weight + by).clamp(WEIGHT_MIN.ln(), WEIGHT_MAX.ln());
+        self.log_weight = (self.log_weight + by).clamp(logf(WEIGHT_MIN), logf(WEIGHT_MAX));
     }
 }

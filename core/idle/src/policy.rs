@@ -1,5 +1,6 @@
 //! The policy: given arrivals, sleeps and the time, it decides whether to spin or to sleep.
 
+use libm::logf;
 use twinpath_time::{Duration, Instant};
 
 use crate::beliefs::Context;
@@ -360,7 +361,7 @@ impl Policy {
         }
         self.pending.remove_oldest();
         let gaps = self.experts.gaps();
-        let moved = (self.control.weight() / self.costs.weight).ln().abs() > 0.1;
+        let moved = logf(self.control.weight() / self.costs.weight).abs() > 0.1;
         if gaps >= self.costs_due || self.learnt.is_news() || moved {
             self.make_costs();
             if moved {
