@@ -60,15 +60,13 @@ pub(crate) fn run(root: &Path, check: bool, write: bool, beside: &[String]) -> R
 
 /// Builds the program to be measured, optimised as the product is.
 fn build_counted(root: &Path, beside: &[String]) -> Result<std::path::PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let arguments = ["build", "--locked", "--release", "-q", "-p", "twinpath-test-sim"];
-    let mut build = Command::new(&cargo);
+    let mut build = crate::cargo();
     build.args(arguments).args(beside.iter().flat_map(|package| ["-p", package])).current_dir(root);
     let status = build.status().context("running cargo")?;
     ensure!(status.success(), "the counted program did not build");
-    let metadata = output(
-        Command::new(&cargo).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root),
-    )?;
+    let metadata =
+        output(crate::cargo().args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root))?;
     // Extracts one string from cargo's JSON, which is not worth a parser.
     let target = metadata.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
     let (target, _) = target.context("cargo metadata names no target directory")?;

@@ -12,20 +12,23 @@ mod sbom;
 mod summary;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+
+/// What the variables begin with that describe a package.
+const OF_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
 #[derive(Parser)]
 #[command(name = "xtask", about = "House checks, the BPF object and the test summary")]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Task,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Task {
     /// Hold the tree to the house rules; each finding names what to do instead.
     Check,
     /// Build the BPF object from its C source.
@@ -63,16 +66,16 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Check => run_checks(),
-        Command::Bpf { check } => bpf::build(check).map(|()| ExitCode::SUCCESS),
-        Command::Instructions { check, write, beside } => {
+        Task::Check => run_checks(),
+        Task::Bpf { check } => bpf::build(check).map(|()| ExitCode::SUCCESS),
+        Task::Instructions { check, write, beside } => {
             instructions::run(&root(), check, write, &beside).map(|()| ExitCode::SUCCESS)
         }
-        Command::Sbom { target } => sbom::run(&root(), &target).map(|list| {
+        Task::Sbom { target } => sbom::run(&root(), &target).map(|list| {
             let _ = std::io::Write::write_all(&mut std::io::stdout(), list.as_bytes());
             ExitCode::SUCCESS
         }),
-        Command::TestSummary { cargo_args } => summary::run(&root(), &cargo_args),
+        Task::TestSummary { cargo_args } => summary::run(&root(), &cargo_args),
     };
     match outcome {
         Ok(code) => code,
@@ -86,6 +89,20 @@ fn main() -> ExitCode {
 /// The root of the checkout.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Cargo, as it was called from a shell. `cargo run` names this package to what it runs. Some build scripts read that: they, and all
+/// that uses their crates, would be built again whenever cargo was called from here and from a shell by turns.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let of_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        OF_PACKAGE.iter().any(|prefix| name.starts_with(prefix))
+    });
+    of_package.for_each(|name| {
+        cargo.env_remove(name);
+    });
+    cargo
 }
 
 fn run_checks() -> Result<ExitCode> {
@@ -107,4 +124,18 @@ fn run_checks() -> Result<ExitCode> {
         report.errors.len()
     );
     Ok(if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_of_this_package() {
+        // As it runs a test, it tells that of its package.
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
+        let cargo = cargo();
+        let mut removed = cargo.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name);
+        assert!(removed.any(|name| name == "CARGO_PKG_NAME"), "{cargo:?}");
+    }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -42,8 +41,7 @@ pub(crate) fn run(root: &Path, target: &str) -> Result<String> {
 }
 
 fn cargo(root: &Path, args: &[&str]) -> Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo).current_dir(root).args(args).output().context("running cargo")?;
+    let output = crate::cargo().current_dir(root).args(args).output().context("running cargo")?;
     ensure!(output.status.success(), "cargo {}: {}", args[0], String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -246,7 +246,7 @@ fn retry(
 }
 
 fn cargo_test(root: &Path, skip_log: &Path, cargo_args: &[String]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = crate::cargo();
     command.arg("test").arg("--no-fail-fast").args(cargo_args).current_dir(root);
     command.env(SKIP_LOG, skip_log);
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
