@@ -28,7 +28,7 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build build-quick install uninstall deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab lab-build lab-test instructions mutants conformance clean help setup
+.PHONY: run build build-quick install uninstall deb image release release-check aarch64 test-aarch64 test test-guest example lint lint-code dependencies documents lab lab-build lab-test instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -88,19 +88,23 @@ example: setup ## build and test a project outside of this workspace that depend
 	CARGO_PROFILE_DEV_DEBUG=false \
 	    $(CARGO) test -q --manifest-path docs/examples/service/Cargo.toml --target-dir $(abspath $(TARGET_DIR))
 
-lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
+lint: lint-code dependencies ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
+
+lint-code: setup ## the same without the dependencies, whose checker takes minutes to build
 	@xtask/host.sh component rustfmt
 	@xtask/host.sh component clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(CARGO_FLAGS) --all-targets $(ARGS) -- -D warnings
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- check
-	@xtask/host.sh deny $(DENY_VERSION)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(BPF_PACKAGES) || exit 1; fi; \
 	if xtask/host.sh has $(BPF_PACKAGES); then \
 	    $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- bpf --check; \
 	else \
 	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
 	fi
+
+dependencies: setup ## licences, sources and known vulnerabilities of what is depended on
+	@xtask/host.sh deny $(DENY_VERSION)
 
 documents: setup ## write what is made from the definitions of keys, options and counters: parts of docs/config.md and docs/metrics.md, the examples, the manual, the completions, the tables of labs
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-config --test documents
