@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use twinpath_config::MetricsAddress;
 #[cfg(feature = "sandbox")]
 use twinpath_config::Sandbox;
-use twinpath_config::{Config, Mode, PathAsked, Pool};
+use twinpath_config::{Config, Mode, PathAsked, Pool, TcpPathAsked};
 use twinpath_host::{Ready, Remote, Signals, is_in_runtime};
 use twinpath_instance as instance;
 use twinpath_observe::command::{default_socket, run_directory};
@@ -53,8 +53,8 @@ static SPAWNED: AtomicU32 = AtomicU32::new(0);
 
 impl Builder {
     /// Adds another service to the instance, with its own ports. [`Builder::named`], [`Builder::udp`],
-    /// [`Builder::tcp`], [`Builder::ethertype`] and [`Builder::address`] apply to the service that was
-    /// added last. Give each service a name; an instance can have at most 16.
+    /// [`Builder::tcp`], [`Builder::tcp_path`], [`Builder::ethertype`] and [`Builder::address`] apply to the
+    /// service that was added last. Give each service a name; an instance can have at most 16.
     ///
     /// ```no_run
     /// # use twinpath::{Echo, Error};
@@ -102,6 +102,23 @@ impl Builder {
             draft.config.services[at].tcp = NonZeroU16::new(port);
             draft.chosen[at].tcp = port == 0;
         });
+        self
+    }
+
+    /// Sets the path of the service's TCP connections; by default it is the kernel's. With
+    /// [`TcpPath::Fast`](crate::TcpPath::Fast) a TCP engine in the worker takes the connections that begin while
+    /// the interface has a fast path, and the kernel the others. The service cannot tell them apart;
+    /// [`Running::report`] counts both.
+    ///
+    /// ```no_run
+    /// # use twinpath::{Echo, Error, TcpPath};
+    /// # fn main() -> Result<(), Error> {
+    /// twinpath::serve(Echo).on("eth0").tcp(7).tcp_path(TcpPath::Fast).run()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn tcp_path(mut self, path: TcpPathAsked) -> Self {
+        self.settings.change_service(move |draft, at| draft.config.services[at].tcp_path = path);
         self
     }
 

@@ -2,7 +2,7 @@
 //! everything else.
 //!
 //! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface. The same service answers on
-//! TCP, on UDP through the kernel's sockets, and on UDP over the fast path.
+//! TCP and on UDP, through the kernel's sockets and over the fast path.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -204,7 +204,7 @@ pub mod test;
 pub use builder::{Builder, serve};
 pub use error::Error;
 pub use running::{Drained, Running, ServedPorts, StopHandle};
-pub use twinpath_config::{Config, Mode, PathAsked as Path};
+pub use twinpath_config::{Config, Mode, PathAsked as Path, TcpPathAsked as TcpPath};
 pub use twinpath_host::Ready;
 #[cfg(feature = "sockets")]
 pub use twinpath_leases::WhyKernel;

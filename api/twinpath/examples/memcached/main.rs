@@ -1,4 +1,5 @@
-//! A memcached over UDP and TCP: `cargo run --example memcached eth0 11211 64` (interface, port, MiB of values)
+//! A memcached over UDP and TCP: `cargo run --example memcached eth0 11211 64 fast` (interface, port, MiB of
+//! values, path of TCP)
 //!
 //! It implements the text protocol's get, gets, set, add, replace, cas, delete, incr, decr, touch,
 //! flush_all, verbosity, version and quit, with noreply, exptimes and flags, and values of up to 1 MiB.
@@ -22,6 +23,7 @@ mod table;
 mod udp;
 
 use service::{CONNECTION_BYTES, Memcached};
+use twinpath::TcpPath;
 
 /// MiB of values; memcached's default.
 const MEMORY_MIB: usize = 64;
@@ -31,11 +33,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let interface = arguments.next().unwrap_or_else(|| "lo".to_owned());
     let port = arguments.next().map_or(Ok(11_211), |port| port.parse())?;
     let memory_mib = arguments.next().map_or(Ok(MEMORY_MIB), |mib| mib.parse())?;
+    let tcp_path = arguments.next().map_or(Ok(TcpPath::Auto), |path| path.parse())?;
     twinpath::serve(Memcached::new(memory_mib << 20))
         .named("memcached")
         .on(&interface)
         .udp(port)
         .tcp(port)
+        .tcp_path(tcp_path)
         .configure(|config| config.limits.connection_bytes = CONNECTION_BYTES)
         .run()?;
     Ok(())
