@@ -61,10 +61,14 @@ def ended(server):
 
 
 def listening(server, port, kind="udp"):
-    """Until there is a socket on that port in the server's namespace."""
+    """Until a socket receives on that port in the server's namespace."""
+    # Of TCP one that listens: connections of a former server may be in TIME_WAIT there.
+    state = "0A" if kind == "tcp" else "07"
+
     def has_socket():
         files = (Path(f"/proc/{server.child.pid}/net/{name}") for name in (kind, kind + "6"))
-        return any(re.search(rf"^ *\d+: \w+:{port:04X} ", file.read_text(), re.MULTILINE) for file in files)
+        line = rf"^ *\d+: \w+:{port:04X} \w+:\w+ {state} "
+        return any(re.search(line, file.read_text(), re.MULTILINE) for file in files)
 
     server.await_that(has_socket, f"socket on port {port}")
 
