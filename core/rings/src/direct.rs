@@ -51,6 +51,8 @@ pub struct DirectFrame<'a> {
     pub bytes: &'a [u8],
     /// TCI of the 802.1Q tag that is not in the bytes.
     pub vlan_tci: Option<u16>,
+    /// Whether it is a datagram that came coalesced with others. Its checksum is left to hardware.
+    pub is_cut: bool,
 }
 
 /// The worker's end.

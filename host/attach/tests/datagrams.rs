@@ -10,7 +10,7 @@ use common::{NEAR, attach, count, ends, plan};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{AttachPlan, Attachment, DATAGRAM_CHUNKS, pool_frames};
-use twinpath_bpf::describes_datagrams;
+use twinpath_bpf::{DIRECT_SLOTS, describes_datagrams};
 use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_frame::{Burst, Checksum, Pool};
@@ -190,7 +190,7 @@ fn each_datagram_comes_once_and_in_order_whatever_the_worker_does() {
 }
 
 #[test]
-fn a_worker_without_a_socket_gets_one_once_coalesced_datagrams_come() {
+fn a_worker_without_a_socket_gets_one_once_its_ring_has_no_room_for_coalesced_datagrams() {
     if !described_or_skip() {
         return;
     }
@@ -205,14 +205,23 @@ fn a_worker_without_a_socket_gets_one_once_coalesced_datagrams_come() {
         rig.turn();
         rig.came == single
     });
-    // The kernel has the first ones.
-    let first = send(&peer, &mut random, 100, 1_000);
+    rig.came.clear();
+    // As many as the ring has slots; the kernel has those that follow.
+    let sent: Vec<_> = (0..8).flat_map(|_| send(&peer, &mut random, 100, 6_400)).collect();
+    assert_eq!(sent.len(), DIRECT_SLOTS as usize);
+    let late = send(&peer, &mut random, 100, 1_000);
     let mut kernel = Vec::new();
     until("the kernel has them", || {
         kernel.extend(rig.of_kernel());
-        kernel.len() >= first.len()
+        kernel.len() >= late.len()
     });
-    assert!(kernel == first && rig.came == single);
+    assert!(kernel == late);
+    until("the worker has the others", || {
+        rig.turn();
+        rig.came.len() >= sent.len()
+    });
+    assert!(rig.came == sent);
+    assert_eq!(rig.queue.counters().frames_split.get(), u64::from(DIRECT_SLOTS));
     // One turn to bind the socket, and one to let it decide.
     rig.turn();
     rig.turn();
@@ -226,7 +235,7 @@ fn a_worker_without_a_socket_gets_one_once_coalesced_datagrams_come() {
     });
     assert!(rig.came == sent);
     assert_eq!(rig.of_kernel().len(), 0);
-    assert_eq!(count(&rig.attachment, "claimed_large"), 2);
+    assert_eq!(count(&rig.attachment, "claimed_large"), 8 + 2);
     rig.close();
 }
 

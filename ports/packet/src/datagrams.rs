@@ -14,7 +14,9 @@ use twinpath_inspect::Reason;
 use twinpath_port::vnet_header;
 use twinpath_rings::packet::Slot;
 use twinpath_wire::offload::{Headers, Segmentation};
+use twinpath_wire::{eth, ipv4, ipv6};
 
+use crate::segments::CHECKSUM_AT;
 use crate::whole::{discard_queued, next_queued};
 
 /// Maximum number of datagrams in one frame that are taken apart: `UDP_MAX_SEGMENTS` of linux/udp.h, which was 64 before
@@ -158,6 +160,17 @@ impl Datagrams {
     pub(crate) fn into_frames(self) -> impl Iterator<Item = Frame> {
         self.waiting.into_iter()
     }
+}
+
+/// Says of a datagram that a program has taken out of a coalesced frame, without options or a tag in its headers, that its
+/// checksum is left to hardware.
+pub(crate) fn leave_checksum(frame: &mut Frame) {
+    let is_ipv4 = frame.bytes().get(12..14) == Some(&[0x08, 0x00]);
+    let ip_header_len = if is_ipv4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+    let meta = frame.meta_mut();
+    meta.checksum = Checksum::Partial;
+    meta.checksum_start = (eth::HEADER_LEN + ip_header_len) as u16;
+    meta.checksum_offset = CHECKSUM_AT;
 }
 
 /// How a frame of `frame_len` bytes that begins with `start` is cut into datagrams. Only a frame whose checksum was left to

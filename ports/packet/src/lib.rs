@@ -28,7 +28,8 @@
 //! wake-up of a sleeping worker, and the choice of the worker are the same as for other frames; a second socket would
 //! have each of these twice. Only the direct ring has no room for it (`receive.rs`).
 //!
-//! Coalesced datagrams can come in the same way, and are taken apart (`PacketConfig::datagrams`, `datagrams.rs`).
+//! Coalesced datagrams can come in the same way, and are taken apart (`PacketConfig::datagrams`, `datagrams.rs`). While the
+//! direct ring is open and has room, the program takes them apart instead, each into a slot (`stack/bpf/bpf/cut.h`).
 //!
 //! Never here: decisions about what is claimed.
 
@@ -173,6 +174,17 @@ impl PacketPort {
         self.info.counters.times_stuck.add(1);
         self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
+    }
+
+    /// Counts frames that came by the direct ring, and datagrams that came coalesced.
+    #[inline]
+    fn count_ways(&self, direct: u64, split: u64) {
+        if direct > 0 {
+            self.info.counters.frames_direct.add(direct);
+        }
+        if split > 0 {
+            self.info.counters.frames_split.add(split);
+        }
     }
 
     /// Whether datagrams wait that have been read.
@@ -346,6 +358,9 @@ fn copy_direct(slot: &DirectFrame<'_>, pool: &mut Pool) -> Taken {
         return Taken::Dropped(Reason::FrameTooLarge);
     }
     frame.meta_mut().vlan = slot.vlan_tci;
+    if slot.is_cut {
+        datagrams::leave_checksum(&mut frame);
+    }
     Taken::Frame(frame)
 }
 
@@ -425,12 +440,13 @@ impl PortQueue for PacketPort {
         }
         self.bind_if_wanted();
         let (mut received, mut losing) = (Received::new(now, self.info.id), false);
-        let ([mut first, mut last], mut direct, mut chunks) = ([0; 2], 0, 0);
+        let ([mut first, mut last], mut direct, mut split, mut chunks) = ([0; 2], 0, 0, 0);
         self.pass_on(&mut received, pool, burst);
         while burst.room() > 0 {
             let taken = self.rings.take(now, |arrived| match arrived {
                 Arrived::Direct(slot) => {
                     direct += 1;
+                    split += u64::from(slot.is_cut);
                     copy_direct(&slot, pool)
                 }
                 Arrived::Socket(slot) => {
@@ -452,7 +468,7 @@ impl PortQueue for PacketPort {
                 }
                 Some(Taken::Datagrams(count)) => {
                     chunks += count;
-                    self.info.counters.frames_split.add(count as u64);
+                    split += count as u64;
                     self.pass_on(&mut received, pool, burst);
                 }
                 Some(Taken::Long(frame)) => {
@@ -473,9 +489,7 @@ impl PortQueue for PacketPort {
             self.info.counters.direct_opened.add(1);
         }
         self.stamps_ns = [first, last];
-        if direct > 0 {
-            self.info.counters.frames_direct.add(direct);
-        }
+        self.count_ways(direct, split);
         if burst.room() == 0 {
             // The loss counter is read only if the ring is rather full; otherwise it has not overflowed.
             self.info.counters.ring_full.add(u64::from(self.rings.lost_direct()));

@@ -17,7 +17,7 @@ const IP_LEN_MAX: usize = u16::MAX as usize;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Offset of the checksum in a UDP header.
-const CHECKSUM_AT: u16 = 6;
+pub(crate) const CHECKSUM_AT: u16 = 6;
 
 /// The offsets at which the headers of a UDP frame end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

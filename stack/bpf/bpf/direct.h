@@ -25,7 +25,7 @@ struct slot {
 	__u64 sequence; /* zero at first: free for lap 0 */
 	__u32 len;	/* 0: the frame could not be read */
 	__u16 vlan;	/* host order, or VLAN_NONE */
-	__u16 reserved;
+	__u16 is_cut;	/* not 0: of a coalesced frame, with a checksum that is left to hardware */
 	__u8 bytes[SLOT_DATA];
 };
 
@@ -82,6 +82,7 @@ INLINE int fill(struct __sk_buff *skb, struct slot *slot, __u64 filled, __u32 le
 
 	slot->len = len;
 	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
+	slot->is_cut = 0;
 	OWN_REGISTER(len);
 	/* The verdict claims nothing longer or shorter, which the verifier cannot know. */
 	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0) {

@@ -24,18 +24,29 @@
 #include "opens.h"
 #include "reply.h"
 
+/* The place of a slot of any worker's ring. */
+INLINE struct slot *slot_at(__u32 place)
+{
+	return map_lookup(&slots, &place);
+}
+#define SLOT_AT slot_at
+
+#include "cut.h"
+
 struct claimed_slot {
 	struct slot *slot; /* null if the ring is full or closed */
 	__u64 filled;	   /* its sequence once it holds the frame; 0 if the ring is closed */
+	__u64 first;	   /* position of the first slot */
 };
 
-INLINE struct claimed_slot claim_slot(struct direct *ring, __u32 queue)
+/* Takes `count` slots that follow each other, all or none. Returns the last one. */
+INLINE struct claimed_slot claim_slots(struct direct *ring, __u32 queue, const __u32 count)
 {
 	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
 		__u64 word = *(volatile __u64 *)&ring->head;
-		__u64 position = word & ~OPEN;
-		__u64 lap = position & ~(__u64)slot_mask;
-		__u32 place = queue * (slot_mask + 1) + (__u32)(position - lap);
+		__u64 first = word & ~OPEN, last = first + count - 1;
+		__u64 lap = last & ~(__u64)slot_mask;
+		__u32 place = queue * (slot_mask + 1) + (__u32)(last - lap);
 		struct slot *slot;
 		__u64 sequence;
 
@@ -49,8 +60,8 @@ INLINE struct claimed_slot claim_slot(struct direct *ring, __u32 queue)
 		if (sequence < lap)
 			break;
 		/* If this fails, other CPUs have moved the head since it was read, or the worker has closed the ring. */
-		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, word + 1) == word)
-			return (struct claimed_slot){ .slot = slot, .filled = lap + 1 };
+		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, word + count) == word)
+			return (struct claimed_slot){ .slot = slot, .filled = lap + 1, .first = first };
 	}
 	return (struct claimed_slot){ .filled = 1 };
 }
@@ -65,7 +76,7 @@ CALLED int put(struct __sk_buff *skb, __u32 queue, __u32 len)
 
 	if (!ring)
 		return 0;
-	claimed = claim_slot(ring, queue);
+	claimed = claim_slots(ring, queue, 1);
 	slot = claimed.slot;
 	if (!slot) {
 		if (!claimed.filled)
@@ -74,6 +85,22 @@ CALLED int put(struct __sk_buff *skb, __u32 queue, __u32 len)
 		return 1;
 	}
 	fill(skb, slot, claimed.filled, len);
+	return 1;
+}
+
+/* Puts coalesced datagrams into the direct ring of a worker. Returns 0 if it takes none of them: it is closed, or has too little
+ * room. */
+CALLED int put_datagrams(struct __sk_buff *skb, __u32 queue, const struct cut *cut)
+{
+	struct direct *ring = map_lookup(&direct, &queue);
+	struct claimed_slot claimed;
+
+	if (!ring || !cut->count)
+		return 0;
+	claimed = claim_slots(ring, queue, cut->count);
+	if (!claimed.slot)
+		return 0;
+	fill_datagrams(skb, queue * (slot_mask + 1), claimed.first, cut);
 	return 1;
 }
 
@@ -268,6 +295,7 @@ SECTION("socket") int twinpath_filter_datagrams(struct __sk_buff *skb)
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
 	verdict_t verdict;
 	__u32 number, queue;
+	struct cut cut;
 
 	if (!cpu || !takes_datagrams)
 		return 0;
@@ -282,6 +310,9 @@ SECTION("socket") int twinpath_filter_datagrams(struct __sk_buff *skb)
 	if (number != CLAIMED_LARGE)
 		return 0;
 	leave_note(cpu, head, frame.len, 0);
+	cut = cut_of(&frame);
+	if (put_datagrams(skb, queue, &cut))
+		return 0;
 	close_ring(queue);
 	return ~0U;
 }
@@ -330,13 +361,14 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
-/* Where the kernel finds twinpath_opens. */
+/* Where the kernel finds twinpath_opens and twinpath_datagrams. */
+enum { DECIDES_OPENS = 0, DECIDES_DATAGRAMS = 1 };
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
 	MAP_UINT(key_size, 4);
 	MAP_UINT(value_size, 4);
-	MAP_UINT(max_entries, 1);
-} ingress_opens SECTION(".maps");
+	MAP_UINT(max_entries, 2);
+} ingress_decides SECTION(".maps");
 
 /* Decides a SYN to a port at which workers have connections. */
 SECTION("classifier") int twinpath_opens(struct __sk_buff *skb)
@@ -364,7 +396,7 @@ INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cp
 		number = TCP_STUCK;
 		if (frame->opens) {
 			cpu->note_opens = OPENS_AGAIN;
-			tail_call(skb, &ingress_opens, 0);
+			tail_call(skb, &ingress_decides, DECIDES_OPENS);
 		}
 	} else if (!put(skb, 0, frame->len)) {
 		not_handed_over(0);
@@ -373,6 +405,42 @@ INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cp
 	cpu->counters[number & (COUNTERS - 1)]++;
 	cpu->counters[WITHHELD]++;
 	return TCX_DROP;
+}
+
+/* Decides coalesced datagrams that no socket has seen. */
+SECTION("classifier") int twinpath_datagrams(struct __sk_buff *skb)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = {
+		.bytes = (const __u8 *)head + HEAD_AT,
+		.vlan = VLAN_NONE,
+		.segment_len = skb->gso_segs ? skb->gso_size : 0,
+		.leaves_tcp = 1,
+	};
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	struct direct *ring = map_lookup(&direct, &zero);
+	struct cut cut;
+	__u32 number;
+
+	if (!cpu || !ring || !takes_datagrams)
+		return TCX_NEXT;
+	number = verdict_of(skb, &frame, head) & 0xff;
+	cut = cut_of(&frame);
+	if (number == CLAIMED && !may_hand_over(0)) {
+		number = WORKER_STUCK;
+	} else if (number == CLAIMED && put_datagrams(skb, 0, &cut)) {
+		cpu->counters[CLAIMED_LARGE]++;
+		cpu->counters[WITHHELD]++;
+		return TCX_DROP;
+	} else if (number == CLAIMED) {
+		/* The kernel gets these, and a socket those that follow. */
+		not_handed_over(0);
+		*(volatile __u32 *)&ring->wants_socket = 1;
+		number = COALESCED;
+	}
+	cpu->counters[number & (COUNTERS - 1)]++;
+	return TCX_NEXT;
 }
 
 /* Decides a frame that no socket has seen, because the worker has none yet. */
@@ -388,17 +456,11 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	if (connections && number == TCP_OPENING) {
 		cpu->queue = 0;
 		cpu->note_opens = OPENS;
-		tail_call(skb, &ingress_opens, 0);
+		tail_call(skb, &ingress_decides, DECIDES_OPENS);
 		return TCX_NEXT;
 	}
-	if (takes_datagrams && number == COALESCED) {
-		const __u32 first = 0;
-		struct direct *ring = map_lookup(&direct, &first);
-
-		/* The kernel gets this one, and a socket those that follow. */
-		if (ring && frame.coalesced)
-			*(volatile __u32 *)&ring->wants_socket = 1;
-	}
+	if (takes_datagrams && number == COALESCED)
+		tail_call(skb, &ingress_decides, DECIDES_DATAGRAMS);
 	if (number == CLAIMED && is_for_reflex(&frame, 0)) {
 		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);
 		int action;
@@ -446,7 +508,7 @@ SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	if (connections && cpu->note_opens) {
-		tail_call(skb, &ingress_opens, 0);
+		tail_call(skb, &ingress_decides, DECIDES_OPENS);
 		return TCX_NEXT;
 	}
 	if (reflexes && cpu->note_reflex) {

@@ -38,6 +38,8 @@ const FILTER_TCP: &str = "twinpath_filter_tcp";
 const FILTER_DATAGRAMS: &str = "twinpath_filter_datagrams";
 /// The rest of the program at tc ingress, for SYNs.
 const OPENS: &str = "twinpath_opens";
+/// The rest of the program at tc ingress, for coalesced datagrams while there is no socket.
+const DATAGRAMS: &str = "twinpath_datagrams";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
 /// The program that does the same if that one is attached already.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
@@ -573,7 +575,7 @@ pub(crate) fn attach_filter(
 
 /// Loads the programs of a path.
 fn load_programs(object: &mut Ebpf, path: Path, features: [bool; 3]) -> Result<(), SteerError> {
-    let [replies, connections, _] = features;
+    let [replies, connections, datagrams] = features;
     match path {
         Path::Packet => {
             let filter = program::<SocketFilter>(object, FILTER)?;
@@ -586,11 +588,13 @@ fn load_programs(object: &mut Ebpf, path: Path, features: [bool; 3]) -> Result<(
                     go_on_in(object, ("filter_goes_on", at as u32), name, fd)?;
                 }
             }
-            if connections {
-                let opens = program::<SchedClassifier>(object, OPENS)?;
-                loaded(OPENS, || opens.load())?;
-                let fd = opens.fd().and_then(|fd| Ok(fd.try_clone()?));
-                go_on_in(object, ("ingress_opens", 0), OPENS, fd)?;
+            for (at, name, is_used) in [(0, OPENS, connections), (1, DATAGRAMS, datagrams)] {
+                if is_used {
+                    let rest = program::<SchedClassifier>(object, name)?;
+                    loaded(name, || rest.load())?;
+                    let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?));
+                    go_on_in(object, ("ingress_decides", at), name, fd)?;
+                }
             }
         }
         Path::Xdp => {

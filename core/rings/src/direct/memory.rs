@@ -28,6 +28,7 @@ mod mapped {
     pub(in crate::direct) struct SlotHeader {
         pub(in crate::direct) len: u32,
         pub(in crate::direct) vlan: u16,
+        pub(in crate::direct) is_cut: u16,
     }
 
     /// A word in the state of a ring, in the mapping of all states; `None` if it is beyond the end.
@@ -116,7 +117,8 @@ mod mapped {
             let len = (header.len as usize).min(SLOT_LEN - HEADER_LEN);
             // SAFETY: HEADER_LEN + len <= SLOT_LEN, so the bytes lie in this slot, which the program does not touch now.
             let bytes = unsafe { slice::from_raw_parts(self.slot(index).add(HEADER_LEN).as_ptr(), len) };
-            see(DirectFrame { bytes, vlan_tci: (header.vlan != NO_VLAN).then_some(header.vlan) })
+            let vlan_tci = (header.vlan != NO_VLAN).then_some(header.vlan);
+            see(DirectFrame { bytes, vlan_tci, is_cut: header.is_cut != 0 })
         }
 
         /// Copies the bytes of a slot that another party may write at the same time. Returns how many bytes fit.
@@ -207,7 +209,7 @@ mod modelled {
             // SAFETY: as above.
             self.shared.slots[index]
                 .frame
-                .with(|bytes| unsafe { see(DirectFrame { bytes: &*bytes, vlan_tci: None }) })
+                .with(|bytes| unsafe { see(DirectFrame { bytes: &*bytes, vlan_tci: None, is_cut: false }) })
         }
 
         /// Does the same as the program after it has taken the slot.

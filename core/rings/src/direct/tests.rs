@@ -70,7 +70,7 @@ impl Producer {
                 if moved.is_ok() { Self::WriteLen { head } } else { Self::ReadHead }
             }
             Self::WriteLen { head } => {
-                let header = SlotHeader { len, vlan: u16::from(number) };
+                let header = SlotHeader { len, vlan: u16::from(number), is_cut: 0 };
                 // SAFETY: the slot is this producer's: that is what the test is about, and all run on one thread.
                 unsafe {
                     ring.memory.slot(place(head)).add(size_of::<u64>()).cast::<SlotHeader>().write(header)
