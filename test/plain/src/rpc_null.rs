@@ -58,8 +58,9 @@ impl Replies {
 /// The position in a stream of records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// The xid of a record whose later fragments are yet to come.
-    open: Option<[u8; WORD]>,
+    /// The xid of the present record, and how many of its bytes have come: the first fragment may be shorter.
+    xid: [u8; WORD],
+    come: usize,
 }
 
 impl Records {
@@ -73,16 +74,25 @@ impl Records {
         {
             let mark = u32::from_be_bytes(*mark);
             let Some(fragment) = rest.get(..(mark & !LAST_FRAGMENT) as usize) else { break };
-            let xid = self.open.unwrap_or_else(|| *fragment.first_chunk().unwrap_or(&[0; WORD]));
-            if mark & LAST_FRAGMENT == 0 {
-                self.open = Some(xid);
-            } else {
-                self.open = None;
-                replies.add(xid);
+            match fragment.first_chunk() {
+                Some(first) if self.come == 0 => (self.xid, self.come) = (*first, WORD),
+                _ => self.gather(fragment),
+            }
+            if mark & LAST_FRAGMENT != 0 {
+                replies.add(self.xid);
+                self.come = 0;
             }
             used += WORD + fragment.len();
         }
         used
+    }
+
+    /// Takes what is missing of the xid.
+    fn gather(&mut self, fragment: &[u8]) {
+        for (place, byte) in self.xid[self.come..].iter_mut().zip(fragment) {
+            *place = *byte;
+            self.come += 1;
+        }
     }
 }
 
@@ -97,18 +107,21 @@ mod tests {
 
     #[test]
     fn every_record_gets_its_xid_back_wherever_the_stream_is_cut() {
-        let call = |xid: u8| [[xid; 4].as_slice(), &[0; 36]].concat();
+        let call = |xid: u8| [&[1, 2, 3, xid][..], &[0; 36]].concat();
         let stream = [
             fragment(true, &call(1)),
             fragment(false, &call(2)[..12]),
             fragment(false, &[]),
             fragment(true, &call(2)[12..]),
-            fragment(true, &call(3)),
+            fragment(false, &call(3)[..1]),
+            fragment(false, &call(3)[1..39]),
+            fragment(true, &call(3)[39..]),
+            fragment(true, &call(4)),
         ]
         .concat();
-        let expected: Vec<u8> = [1_u8, 2, 3]
+        let expected: Vec<u8> = [1_u8, 2, 3, 4]
             .iter()
-            .flat_map(|xid| [&[0x80, 0, 0, 24], [*xid; 4].as_slice(), &REPLY[4..]].concat())
+            .flat_map(|xid| [&[0x80, 0, 0, 24], &[1, 2, 3, *xid], &REPLY[4..]].concat())
             .collect();
         for step in 1..=stream.len() {
             let (mut records, mut replies, mut from) = (Records::default(), Replies::new(), 0);
