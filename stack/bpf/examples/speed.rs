@@ -166,7 +166,7 @@ fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
         }
         let at_tcx = more(&packet, &|steering| run(ingress(steering), &frame, None, REPEAT).duration);
         let at_xdp = more(&redirect, &|steering| run(xdp(steering), &frame, None, REPEAT).duration);
-        let empty = program_costs(Path::Packet, plain, &[&frame])?;
+        let empty = program_costs(Path::Packet, Features::default(), plain, &[&frame])?;
         let empty =
             empty.first().and_then(|programs| programs.last()).ok_or("no program was measured")?.empty_ns;
         let behind = median_of(|| run(ingress(&redirect[1]), &frame, None, REPEAT).duration.as_nanos());

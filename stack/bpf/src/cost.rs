@@ -11,11 +11,12 @@ use aya::programs::{
     ProgramError, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp,
 };
 use twinpath_claims::Table;
+use twinpath_time::Duration;
 use twinpath_wire::eth;
 
 use crate::empty::Empty;
 use crate::steering::{FILTER, INGRESS, REDIRECT};
-use crate::{Path, SteerError, Steering};
+use crate::{Features, Path, SteerError, Steering};
 
 /// Turns of each program and the empty one; the median is taken. Each turn of an XDP program waits about 20 ms for
 /// the kernel, which changes its dispatcher for it.
@@ -42,18 +43,19 @@ impl ProgramCost {
     }
 }
 
-/// Runs the programs of a path, under the rules of `table`, on frames that no rule claims; each starts with its
-/// Ethernet header. Returns one list of programs per frame. Takes about 0.5 s, during which the calling thread
+/// Runs the programs of a path with these features, under the rules of `table`, on frames that stay with the kernel; each
+/// starts with its Ethernet header. Returns one list of programs per frame. Takes about 0.5 s, during which the calling thread
 /// should stay on its CPU.
 ///
 /// # Errors
 /// The programs cannot be loaded, or [`SteerError::TestRun`].
 pub fn program_costs(
     path: Path,
+    features: Features<'_>,
     table: &Table,
     frames: &[&[u8]],
 ) -> Result<Vec<Vec<ProgramCost>>, SteerError> {
-    let mut us = Steering::load(path)?;
+    let mut us = Steering::load_with(path, 1, Duration::ZERO, features)?;
     us.apply(table)?;
     let none = Empty::load()?;
     let frames: Vec<Vec<u8>> = frames.iter().map(|frame| frame.to_vec()).collect();

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use twinpath_attach::{AttachError, AttachPlan, Attachment, Target, pool_frames};
-use twinpath_bpf::{EmptyXdp, ProgramCost, SteerError, TcAttach, XdpMode, program_costs};
+use twinpath_bpf::{EmptyXdp, Features, ProgramCost, SteerError, TcAttach, TcpFlows, XdpMode, program_costs};
 use twinpath_claims::{ADDRESSES_MAX, Claim, Table, TableError};
 use twinpath_config::Path;
 use twinpath_frame::{Pool, PoolError};
@@ -24,7 +24,7 @@ use twinpath_wire::{EmitError, Protocol};
 
 use super::loss::{Loss, Measure, Pair};
 use super::scratch::{HOST, Scratch, ScratchError};
-use super::traffic;
+use super::traffic::{self, KernelFrame};
 
 /// Requests in flight for measures of throughput, and messages per system call of the server.
 const IN_FLIGHT: u32 = 64;
@@ -165,9 +165,28 @@ pub enum FallbackError {
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
 pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackError> {
     let of = if path.is_xdp() { twinpath_bpf::Path::Xdp } else { twinpath_bpf::Path::Packet };
-    let frames = traffic::frames()?;
+    costs_of(of, Features::default(), table, &traffic::frames()?)
+}
+
+/// Measures the cost of the packet path's programs for segments of the kernel's connections, where workers have connections
+/// too: at the ports of `table` if `claimed`, else at another one. The calling thread should stay on its CPU.
+///
+/// # Errors
+/// [`FallbackError::Steer`], [`FallbackError::Frames`].
+pub fn test_runs_with_connections(table: &Table, claimed: bool) -> Result<Vec<FrameCost>, FallbackError> {
+    let flows = Arc::new(TcpFlows::load(1)?);
+    let features = Features { connections: Some(&flows), datagrams: true, ..Features::default() };
+    costs_of(twinpath_bpf::Path::Packet, features, table, &traffic::segments(claimed)?)
+}
+
+fn costs_of(
+    path: twinpath_bpf::Path,
+    features: Features<'_>,
+    table: &Table,
+    frames: &[KernelFrame],
+) -> Result<Vec<FrameCost>, FallbackError> {
     let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();
-    let costs = program_costs(of, table, &bytes)?;
+    let costs = program_costs(path, features, table, &bytes)?;
     Ok(frames.iter().zip(costs).map(|(frame, programs)| FrameCost { frame: frame.name, programs }).collect())
 }
 

@@ -18,5 +18,8 @@ mod measure;
 mod scratch;
 pub mod traffic;
 
-pub use measure::{FallbackError, FrameCost, Measured, Question, measure, measure_for_instance, test_runs};
+pub use measure::{
+    FallbackError, FrameCost, Measured, Question, measure, measure_for_instance, test_runs,
+    test_runs_with_connections,
+};
 pub use twinpath_bpf::ProgramCost;

@@ -59,6 +59,20 @@ pub fn table() -> Result<Table, TableError> {
 /// # Errors
 /// None in fact: every buffer is as long as what is written to it.
 pub fn frames() -> Result<Vec<KernelFrame>, EmitError> {
+    frames_to(UNCLAIMED_PORT)
+}
+
+/// Those of TCP: to a port at which connections are claimed, of one that the kernel has; or to a port without a claim.
+///
+/// # Errors
+/// As [`frames`].
+pub fn segments(claimed: bool) -> Result<Vec<KernelFrame>, EmitError> {
+    let mut frames = frames_to(if claimed { CLAIMED_PORT } else { UNCLAIMED_PORT })?;
+    frames.retain(|frame| frame.name.starts_with("tcp"));
+    Ok(frames)
+}
+
+fn frames_to(port: u16) -> Result<Vec<KernelFrame>, EmitError> {
     let tcp = |payload| transport(TCP_LEN + payload);
     let kinds: [(&'static str, bool, Protocol, Vec<u8>); 6] = [
         ("tcp-segment", true, Protocol::Tcp, tcp(1448)),
@@ -71,6 +85,7 @@ pub fn frames() -> Result<Vec<KernelFrame>, EmitError> {
     kinds
         .into_iter()
         .map(|(name, v4, protocol, mut transport)| {
+            transport[2..4].copy_from_slice(&port.to_be_bytes());
             finish(protocol, &mut transport);
             Ok(KernelFrame { name, bytes: frame(v4, protocol, &transport)? })
         })
@@ -80,7 +95,6 @@ pub fn frames() -> Result<Vec<KernelFrame>, EmitError> {
 fn transport(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     bytes[..2].copy_from_slice(&40_000u16.to_be_bytes());
-    bytes[2..4].copy_from_slice(&UNCLAIMED_PORT.to_be_bytes());
     bytes
 }
 
@@ -143,6 +157,14 @@ mod tests {
         for frame in &frames {
             let verdict = verdict(&frame.bytes, &Context::default(), &table);
             assert_eq!(verdict, Verdict::Pass(PassReason::Unclaimed), "{}", frame.name);
+        }
+        for claimed in [false, true] {
+            let segments = segments(claimed).unwrap();
+            assert_eq!(segments.len(), 4);
+            for segment in &segments {
+                let verdict = verdict(&segment.bytes, &Context::default(), &table);
+                assert!(matches!(verdict, Verdict::Pass(_)), "{}: {verdict:?}", segment.name);
+            }
         }
         let len = |name: &str| frames.iter().find(|frame| frame.name == name).unwrap().bytes.len();
         assert_eq!((len("tcp-segment"), len("tcp-segment-v6"), len("tcp-ack")), (1514, 1514, 66));
