@@ -1,0 +1,38 @@
+//! Signals of the process. A test binary of its own, as the handlers are the whole process's.
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, kill_process};
+use twinpath_sys::{ProcessSignal, ProcessSignals};
+
+#[test]
+fn each_watch_gets_each_signal_and_a_new_watch_none_of_before() {
+    let (mut one, mut other) = (ProcessSignals::new().unwrap(), ProcessSignals::new().unwrap());
+    assert_eq!(one.take(), None);
+    let hang_up = || kill_process(getpid(), Signal::HUP).unwrap();
+    let wait = |watch: &ProcessSignals| {
+        let mut fds = [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).unwrap()
+    };
+    hang_up();
+    assert_eq!((wait(&one), wait(&other)), (1, 1));
+    assert_eq!((one.take(), one.take()), (Some(ProcessSignal::Hangup), None));
+    assert_eq!(other.take(), Some(ProcessSignal::Hangup));
+    kill_process(getpid(), Signal::TERM).unwrap();
+    kill_process(getpid(), Signal::INT).unwrap();
+    while wait(&one) == 0 {}
+    let seen = AtomicU32::new(0);
+    while seen.load(Ordering::Relaxed) < 2 {
+        let taken = one.take();
+        assert_ne!(taken, Some(ProcessSignal::Hangup));
+        seen.fetch_add(u32::from(taken.is_some()), Ordering::Relaxed);
+    }
+    drop(other);
+    let mut third = ProcessSignals::new().unwrap();
+    assert_eq!(third.take(), None);
+    hang_up();
+    assert_eq!(wait(&third), 1);
+    assert_eq!(third.take(), Some(ProcessSignal::Hangup));
+}
