@@ -7,6 +7,7 @@ use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, Supervised, notify, stop_all};
 use twinpath_observe::command::Request;
 use twinpath_observe::report::Report;
+use twinpath_sys::race;
 use twinpath_time::Duration;
 
 use super::{Bridge, BridgeError};
@@ -35,10 +36,10 @@ impl Controlled for Bridge {
     }
 
     async fn next(&mut self) -> Result<Woken, BridgeError> {
-        Ok(tokio::select! {
-            event = self.mirror.next() => Woken::Mirror(event?),
-            () = self.stuck.is_due() => Woken::Stuck,
-        })
+        race!(async { Ok(Woken::Mirror(self.mirror.next().await?)) }, async {
+            self.stuck.is_due().await;
+            Ok(Woken::Stuck)
+        },)
     }
 
     async fn happened(&mut self, event: Woken) -> bool {

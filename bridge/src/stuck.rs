@@ -8,14 +8,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::io::unix::AsyncFd;
-use tokio::time::Instant as Due;
 use twinpath_bpf::{Exclusive, FILTERS_MAX};
 use twinpath_frame::Mapping;
-use twinpath_host::{StuckChange, readable_copy};
+use twinpath_host::{StuckChange, readable_copy, until, until_readable};
 use twinpath_rings::pending::{Pending, STRIDE};
-use twinpath_sys::clock;
-use twinpath_time::Duration;
+use twinpath_sys::event_loop::Watched;
+use twinpath_sys::{clock, race};
+use twinpath_time::{Duration, Instant};
 
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, Carrier, Location};
@@ -30,9 +29,9 @@ pub(super) struct Watch {
     words: Option<Arc<Mapping>>,
     fail_open: Duration,
     /// Readable when a worker was found stuck.
-    readable: Option<AsyncFd<OwnedFd>>,
+    readable: Option<Watched<OwnedFd>>,
     /// When to check again, while a worker is stuck.
-    look_at: Option<Due>,
+    look_at: Option<Instant>,
 }
 
 impl Watch {
@@ -57,25 +56,7 @@ impl Watch {
 
     /// Waits until a worker is found stuck, or until a stuck one must be checked again.
     pub(super) async fn is_due(&self) {
-        let readable = async {
-            match &self.readable {
-                Some(fd) => match fd.readable().await {
-                    Ok(mut guard) => guard.clear_ready(),
-                    Err(_) => std::future::pending().await,
-                },
-                None => std::future::pending().await,
-            }
-        };
-        let late = async {
-            match self.look_at {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = readable => {}
-            () = late => {}
-        }
+        race!(until_readable(self.readable.as_ref()), until(self.look_at));
     }
 }
 
@@ -101,7 +82,7 @@ impl Bridge {
             }
         }
         let is_stuck = self.workers.iter().any(WorkerHandle::is_stuck);
-        self.stuck.look_at = is_stuck.then(|| Due::now() + LOOK_INTERVAL);
+        self.stuck.look_at = is_stuck.then(|| clock::now() + LOOK_INTERVAL);
     }
 
     /// A sentence for users about how frames are carried while a worker is stuck; empty if detection is off.

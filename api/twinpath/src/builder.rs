@@ -12,7 +12,7 @@ use twinpath_config::MetricsAddress;
 #[cfg(feature = "sandbox")]
 use twinpath_config::Sandbox;
 use twinpath_config::{Config, Mode, PathAsked, Pool, TcpPathAsked};
-use twinpath_host::{Ready, Remote, Signals, is_in_runtime};
+use twinpath_host::{Ready, Remote, Signals};
 use twinpath_instance as instance;
 use twinpath_observe::command::{default_socket, run_directory};
 use twinpath_serve::Prototype;
@@ -268,9 +268,8 @@ impl Builder {
         StopHandle(self.asked.0.clone())
     }
 
-    /// Serves until SIGINT or SIGTERM, or until a [handle](Self::stop_handle) ends it. On a thread of a
-    /// tokio runtime, control cannot wait and gets a separate thread; the calling thread is blocked in that
-    /// case too.
+    /// Serves until SIGINT or SIGTERM, or until a [handle](Self::stop_handle) ends it. The calling thread is blocked,
+    /// also if it belongs to the runtime of another event loop.
     ///
     /// # Errors
     /// [`Error`]; nothing on the host is left changed then, but for what [`Error::LeftBehind`] names.
@@ -283,13 +282,8 @@ impl Builder {
     /// # Errors
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
-        let (remote, signals) = self.asked;
+        let (_, signals) = self.asked;
         let signals = signals.with_those_of_process();
-        if is_in_runtime() {
-            let running = Running::start(self.services, self.settings, (remote, signals))?;
-            ready(running.ready());
-            return running.join().map(drop);
-        }
         let (loaded, source) = self.settings.load(self.services)?;
         let parts = parts(&loaded.services);
         instance::run(loaded.plan, parts, source, signals, |state, _| ready(state))?;

@@ -170,11 +170,6 @@ impl Running {
         StopHandle(self.control.remote.clone())
     }
 
-    /// The first state of the instance.
-    pub(crate) const fn ready(&self) -> &Ready {
-        &self.ready
-    }
-
     /// Accepts no more connections, closes each open one once its requests are answered, closes the
     /// remaining ones after `timeout`, and ends. Datagrams are answered until the end. Waits for the end:
     /// for the timeout, and a second or two more if a callback hangs.

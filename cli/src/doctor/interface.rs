@@ -53,12 +53,7 @@ pub(super) fn named(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError>
 }
 
 /// Collects the findings about a link, for a service at this UDP port.
-pub(super) async fn look(
-    mirror: &Mirror,
-    link: &Link,
-    port: u16,
-    not_known: &mut Vec<NotKnown>,
-) -> Interface {
+pub(super) fn look(mirror: &Mirror, link: &Link, port: u16, not_known: &mut Vec<NotKnown>) -> Interface {
     let facts = learn_facts(mirror, link, true, AttachAsked::Auto);
     let mut interface = Interface {
         name: link.name.clone(),

@@ -65,11 +65,7 @@ impl NotKnown {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the thread that asks the kernel")?;
-    let findings = runtime.block_on(look(&args))?;
+    let findings = look(&args)?;
     let text = if args.json {
         serde_json::to_string_pretty(&findings).context("the findings cannot be written as JSON")?
     } else {
@@ -80,7 +76,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn look(args: &Args) -> anyhow::Result<Findings> {
+fn look(args: &Args) -> anyhow::Result<Findings> {
     let mirror = Mirror::open(MirrorLimits::default()).context("cannot read the kernel's interfaces")?;
     let links: Vec<_> = if args.interfaces.is_empty() {
         mirror.tables().links().filter(|link| link.up).cloned().collect()
@@ -93,7 +89,7 @@ async fn look(args: &Args) -> anyhow::Result<Findings> {
     let mut not_known = Vec::new();
     let mut interfaces = Vec::new();
     for link in &links {
-        interfaces.push(interface::look(&mirror, link, args.udp, &mut not_known).await);
+        interfaces.push(interface::look(&mirror, link, args.udp, &mut not_known));
     }
     interfaces.sort_by_key(|interface: &Interface| interface.ifindex);
     let host = host::look(&interfaces, &mut not_known);

@@ -5,19 +5,20 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use tokio::sync::{mpsc, oneshot, watch};
 use twinpath_observe::command::{CommandError, Request, Server, default_socket, run_directory};
 use twinpath_observe::report::{self as report, Report};
-use twinpath_sys::clock;
+use twinpath_sys::event_loop::channel::{Receiver, SendOnce, bounded, once};
+use twinpath_sys::event_loop::{EventLoop, sleep_until, yield_now};
+use twinpath_sys::{clock, race};
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::thread::panics;
 
 use crate::machine::Answer;
-use crate::metrics::{self, MetricsError};
+use crate::metrics::{self, MetricsError, Offered};
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
 use crate::readable::{any_readable, readable_copy};
-use crate::signals::{Signalled, Signals};
+use crate::signals::{Heard, Signalled, Signals};
 use crate::watchdog::Watchdog;
 use crate::worker::Supervised;
 
@@ -41,7 +42,7 @@ pub struct Offers<'a> {
     /// The command socket.
     pub commands: &'a Server,
     /// The present listener for metrics.
-    pub metrics: watch::Receiver<Option<Rc<metrics::Server>>>,
+    pub metrics: Offered,
 }
 
 /// A program with a control loop: an instance with services, an exception port, a switch, an owner of an
@@ -121,7 +122,7 @@ enum Message {
     /// A request whose answer is more than one line, with its connection.
     Connection(Request, UnixStream),
     /// A scraper of metrics wants a report.
-    Scrape(oneshot::Sender<Report>),
+    Scrape(SendOnce<Report>),
 }
 
 /// An event of the loop.
@@ -157,58 +158,64 @@ pub struct Addresses<'a> {
 /// The reason for which it could not start or continue. `stop` has been called for a program that had started.
 pub fn run_to_end<C: Controlled>(
     addresses: Addresses<'_>,
-    start: impl AsyncFnOnce(watch::Sender<Option<Rc<metrics::Server>>>, &Path) -> Result<C, C::Error>,
+    start: impl AsyncFnOnce(Offered, &Path) -> Result<C, C::Error>,
     ready: impl FnOnce(&Ready),
     stop: impl FnOnce(C) -> Vec<String>,
 ) -> Result<Vec<String>, C::Error>
 where
     C::Error: From<CommandError> + From<MetricsError>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    panics::end_process_on_panic(|| {
-        let outcome = runtime.block_on(async {
-            // Before anything is changed, so that a signal cannot interrupt the start halfway.
-            let mut signals = Signals::new()?;
-            let Addresses { socket, kind, name, metrics } = addresses;
-            let usual = || default_socket(&run_directory(), kind.text(), name);
-            let commands = Server::bind(&socket.map_or_else(usual, Path::to_owned))?;
-            let scrapes = match metrics {
-                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
-                None => None,
-            };
-            let (offered, metrics) = watch::channel(scrapes);
-            let mut program = start(offered, commands.path()).await?;
-            let offers = Offers { commands: &commands, metrics };
-            let outcome = run(&mut program, &mut signals, offers, ready).await;
-            let left = stop(program);
-            outcome.map(|()| left)
-        });
-        // Without this, a resolver that does not answer would delay the end until its time-out.
-        runtime.shutdown_background();
-        outcome
-    })
+    let events = EventLoop::new()?;
+    panics::end_process_on_panic(|| events.run(to_end(addresses, start, ready, stop)))
+}
+
+/// As [`run_to_end`], for a program whose thread runs another event loop, which runs this one's.
+///
+/// # Errors
+///
+/// As [`run_to_end`].
+pub async fn to_end<C: Controlled>(
+    addresses: Addresses<'_>,
+    start: impl AsyncFnOnce(Offered, &Path) -> Result<C, C::Error>,
+    ready: impl FnOnce(&Ready),
+    stop: impl FnOnce(C) -> Vec<String>,
+) -> Result<Vec<String>, C::Error>
+where
+    C::Error: From<CommandError> + From<MetricsError>,
+{
+    // Before anything is changed, so that a signal cannot interrupt the start halfway.
+    let mut signals = Signals::new()?.hear()?;
+    let Addresses { socket, kind, name, metrics } = addresses;
+    let usual = || default_socket(&run_directory(), kind.text(), name);
+    let commands = Server::bind(&socket.map_or_else(usual, Path::to_owned))?;
+    let offered = Offered::new(metrics.map(metrics::Server::bind).transpose()?.map(Rc::new));
+    let mut program = start(offered.clone(), commands.path()).await?;
+    let offers = Offers { commands: &commands, metrics: offered };
+    let outcome = run(&mut program, &mut signals, offers, ready).await;
+    let left = stop(program);
+    outcome.map(|()| left)
 }
 
 /// Listens at the command socket, calls `ready`, notifies the service manager, and runs until a signal or the
-/// program ends the loop. Called within a current-thread tokio runtime.
+/// program ends the loop. Called within an event loop.
 ///
 /// # Errors
 ///
 /// The reason for which the program could not continue.
 pub async fn run<C: Controlled>(
     program: &mut C,
-    signals: &mut Signals,
+    signals: &mut Heard,
     offers: Offers<'_>,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), C::Error> {
-    let (ask, messages) = mpsc::channel(MESSAGES_MAX);
+    let (ask, messages) = bounded(MESSAGES_MAX);
     let request = |request| {
         let ask = ask.clone();
         async move {
-            let (answer, wait) = oneshot::channel();
+            let (answer, mut wait) = once();
             let stopping = || format!("{} is stopping", C::NAME);
             ask.send(Message::Request(request, answer)).await.map_err(|_| stopping())?;
-            wait.await.map_err(|_| stopping())?
+            wait.recv().await.ok_or_else(stopping)?
         }
     };
     // If the loop cannot take more messages, the client's connection is closed.
@@ -216,29 +223,29 @@ pub async fn run<C: Controlled>(
     let scrape = || {
         let ask = ask.clone();
         async move {
-            let (answer, wait) = oneshot::channel();
+            let (answer, mut wait) = once();
             ask.send(Message::Scrape(answer)).await.ok()?;
-            wait.await.ok()
+            wait.recv().await
         }
     };
     let Offers { commands, metrics: offered } = offers;
-    let address = offered.borrow().as_ref().map(|server| server.address());
+    let address = offered.get().map(|server| server.address());
     ready(&Ready { socket: commands.path().to_owned(), metrics: address, report: program.report() });
     if signals.is_process() {
         notify::ready();
     }
-    tokio::select! {
-        outcome = turns(program, signals, messages) => outcome,
-        never = commands.serve_aside(request, C::TAKES_CONNECTIONS.then_some(connection)) => match never {},
-        never = metrics::serve_where_offered(offered, scrape) => match never {},
-    }
+    race!(
+        turns(program, signals, messages),
+        async { match commands.serve_aside(request, C::TAKES_CONNECTIONS.then_some(connection)).await {} },
+        async { match metrics::serve_where_offered(offered, scrape).await {} },
+    )
 }
 
 /// The loop.
 async fn turns<C: Controlled>(
     program: &mut C,
-    signals: &mut Signals,
-    mut messages: mpsc::Receiver<Message>,
+    signals: &mut Heard,
+    mut messages: Receiver<Message>,
 ) -> Result<(), C::Error> {
     let watched: Result<Vec<_>, _> = program.workers().map(|worker| readable_copy(worker.events())).collect();
     let watched = watched?;
@@ -247,19 +254,34 @@ async fn turns<C: Controlled>(
         if signals.is_process() { Watchdog::of_the_service_manager() } else { Watchdog::nobodys() };
     loop {
         let flushed = program.flush();
-        let woken = tokio::select! {
-            event = program.next() => Woken::Event(event?),
-            () = any_readable(&watched) => Woken::Worker,
-            () = watchdog.is_due() => Woken::Watchdog,
-            Some(message) = messages.recv() => Woken::Message(message),
-            signalled = signals.next() => Woken::Signal(signalled),
-            () = tokio::time::sleep(RETRY_INTERVAL), if !flushed => Woken::Retry,
-        };
+        let retry_at = if flushed { Instant::NEVER } else { clock::now() + RETRY_INTERVAL };
+        let woken = race!(
+            async { program.next().await.map(Woken::Event) },
+            async {
+                any_readable(&watched).await;
+                Ok(Woken::Worker)
+            },
+            async {
+                watchdog.is_due().await;
+                Ok(Woken::Watchdog)
+            },
+            async {
+                match messages.recv().await {
+                    Some(message) => Ok(Woken::Message(message)),
+                    None => std::future::pending().await,
+                }
+            },
+            async { Ok(Woken::Signal(signals.next().await)) },
+            async {
+                sleep_until(retry_at).await;
+                Ok(Woken::Retry)
+            },
+        )?;
         if !follow(program, woken, &mut watchdog).await || !program.finish_turn().await? {
             return Ok(());
         }
         // Yields, so that the command socket is served after each event, even if events never end.
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
 }
 

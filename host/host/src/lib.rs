@@ -22,12 +22,12 @@ mod worker;
 #[cfg(feature = "capture")]
 pub use captures::Captures;
 pub use control::{
-    Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end,
+    Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end, to_end,
 };
 #[cfg(not(feature = "capture"))]
 pub use no_captures::Captures;
 pub use outbox::RETRY_INTERVAL;
-pub use readable::{Awaited, readable, readable_copy, until, until_readable};
-pub use signals::{Ended, Remote, Signals, is_in_runtime};
+pub use readable::{Awaited, readable_copy, until, until_readable};
+pub use signals::{Ended, Heard, Remote, Signals};
 pub use stuck::StuckChange;
 pub use worker::{KnownQueue, StartError, Supervised, WorkerHandle, WorkerPlan, rows, stop_all};

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use twinpath_inspect::Counter;
 use twinpath_observe::report::Report;
+use twinpath_sys::event_loop::Latest;
 
 /// Counts of clients, of which there are none.
 #[derive(Debug, Default)]
@@ -18,6 +18,9 @@ pub struct Counters {
     /// Clients disconnected because they were too slow, or did not send HTTP.
     pub cut_off: Counter,
 }
+
+/// The present listener, which there never is.
+pub type Offered = Latest<Option<Rc<Server>>>;
 
 /// Metrics were requested.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +39,7 @@ impl Server {
     /// # Errors
     ///
     /// Always.
-    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+    pub fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
         Err(MetricsError(address))
     }
 
@@ -54,7 +57,7 @@ impl Server {
 }
 
 /// Serves nobody, and runs until dropped.
-pub async fn serve_where_offered<F, H>(_: watch::Receiver<Option<Rc<Server>>>, _: F) -> Infallible
+pub async fn serve_where_offered<F, H>(_: Offered, _: F) -> Infallible
 where
     F: Fn() -> H,
     H: Future<Output = Option<Report>>,

@@ -1,52 +1,38 @@
-//! Descriptors that the control loop waits on until they are readable.
+//! Sources of events, and the descriptors that the control loop waits on for them.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use twinpath_netlink::Source;
 use twinpath_observe::together::first_of;
-use twinpath_sys::clock;
+use twinpath_sys::event_loop::{Watched, sleep_until, yield_now};
+use twinpath_sys::{clock, race};
+use twinpath_time::Instant;
 
-/// An error alone counts, too: a netlink socket reports nothing else when the kernel could not keep a
-/// notification.
-const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
-
-/// Registers a descriptor to wait on. Called within a tokio runtime.
+/// Watches a duplicate of `fd`, so that the loop can wait on it while the owner of `fd` is borrowed. Called within an event
+/// loop.
 ///
 /// # Errors
 ///
-/// The error of the registration.
-#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, READABLE)
-}
-
-/// Registers a duplicate of `fd`, so that the loop can wait on it while the owner of `fd` is borrowed.
-///
-/// # Errors
-///
-/// The error of duplicating or registering it.
-pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
-    readable(fd.try_clone_to_owned()?)
+/// The error of duplicating or watching it.
+pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<Watched<OwnedFd>> {
+    Watched::readable(fd.try_clone_to_owned()?)
 }
 
 /// A source of events, and the descriptors that the loop waits on for them.
 pub struct Awaited<S> {
     source: S,
-    readable: Vec<AsyncFd<OwnedFd>>,
+    readable: Vec<Watched<OwnedFd>>,
     /// Whether there may be events. Taking them costs system calls, and there may be a thousand sources.
     is_due: bool,
 }
 
 impl<S: Source> Awaited<S> {
-    /// Registers the source's descriptors. Called within a tokio runtime.
+    /// Watches the source's descriptors. Called within an event loop.
     ///
     /// # Errors
-    /// The error of duplicating or registering one of them.
+    /// The error of duplicating or watching one of them.
     pub fn new(source: S) -> io::Result<Self> {
         let readable = source.descriptors().into_iter().map(readable_copy).collect::<Result<_, _>>()?;
         Ok(Self { source, readable, is_due: true })
@@ -65,18 +51,15 @@ impl<S: Source> Awaited<S> {
                     None => self.is_due = false,
                 }
             }
-            let wait = self.source.deadline().map(|at| at.since(clock::now()));
-            if wait == Some(Duration::ZERO) {
-                // A timer would wait for its next millisecond. Yielding gives others their turn as well.
-                tokio::task::yield_now().await;
+            let due = self.source.deadline();
+            if due.is_some_and(|at| at <= clock::now()) {
+                // Others get their turn as well.
+                yield_now().await;
                 self.is_due = true;
                 continue;
             }
             let watched = self.readable.iter().enumerate().filter(|(at, _)| self.source.is_watched(*at));
-            tokio::select! {
-                () = any_readable(watched.map(|(_, fd)| fd)) => {}
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-            }
+            race!(any_readable(watched.map(|(_, fd)| fd)), sleep_until(due.unwrap_or(Instant::NEVER)));
             self.is_due = true;
         }
     }
@@ -99,29 +82,21 @@ impl<S> DerefMut for Awaited<S> {
 }
 
 /// Waits until one of the descriptors is readable; for ever if there are none.
-pub(crate) async fn any_readable(fds: impl IntoIterator<Item = &AsyncFd<OwnedFd>>) {
-    if let Ok(mut guard) = first_of(fds.into_iter().map(|fd| fd.ready(READABLE))).await {
-        guard.clear_ready();
-    }
+pub(crate) async fn any_readable(fds: impl IntoIterator<Item = &Watched<OwnedFd>>) {
+    first_of(fds.into_iter().map(Watched::event)).await;
 }
 
 /// Waits until the descriptor is readable; for ever if there is none.
-pub async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
+pub async fn until_readable(fd: Option<&Watched<OwnedFd>>) {
     match fd {
-        Some(fd) => match fd.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
-            Err(_) => std::future::pending().await,
-        },
+        Some(fd) => fd.event().await,
         None => std::future::pending().await,
     }
 }
 
 /// Waits until that time; for ever without one.
-pub async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
+pub async fn until(at: Option<Instant>) {
+    sleep_until(at.unwrap_or(Instant::NEVER)).await
 }
 
 #[cfg(test)]
@@ -132,6 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use rustix::event::{EventfdFlags, eventfd};
+    use twinpath_sys::event_loop::{EventLoop, timeout};
 
     use super::*;
 
@@ -161,19 +137,18 @@ mod tests {
 
     #[test]
     fn a_source_is_asked_only_when_it_may_have_events_and_then_until_it_has_none() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        EventLoop::new().unwrap().run(async {
             let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
             let mut events = Awaited::new(Events { fd, waiting: [1, 2].into(), takes: 0 }).unwrap();
             assert_eq!((events.next().await, events.next().await), (Ok(1), Ok(2)));
             let nothing = Duration::from_millis(1);
             for _ in 0..3 {
-                assert!(tokio::time::timeout(nothing, events.next()).await.is_err());
+                assert!(timeout(nothing, events.next()).await.is_err());
             }
             assert_eq!(events.takes, 3);
             rustix::io::write(&events.fd, &7_u64.to_ne_bytes()).unwrap();
             assert_eq!(events.next().await, Ok(7));
-            assert!(tokio::time::timeout(nothing, events.next()).await.is_err());
+            assert!(timeout(nothing, events.next()).await.is_err());
             // A change may cause an event that no descriptor reports.
             events.waiting.push_back(9);
             assert_eq!(events.next().await, Ok(9));

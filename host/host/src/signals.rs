@@ -4,14 +4,13 @@
 use std::future::pending;
 use std::io;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant as StdInstant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::watch;
 use twinpath_observe::report::Report;
-use twinpath_time::Duration;
+use twinpath_sys::event_loop::Watched;
+use twinpath_sys::event_loop::channel::{Receiver, Sender, bounded};
+use twinpath_sys::{ProcessSignal, ProcessSignals, clock, race};
+use twinpath_time::{Duration, Instant};
 
 /// Maximum number of a program's requests that wait for the control loop: its handle makes one at a time.
 const REQUESTS_MAX: usize = 4;
@@ -34,20 +33,32 @@ pub enum Signalled {
 /// The source of these requests: the process's signals, the program, or both.
 pub struct Signals {
     owns_process: bool,
-    process: Option<OfProcess>,
+    process: Option<ProcessSignals>,
     program: Option<OfProgram>,
 }
 
-struct OfProcess {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+/// The source of requests, on an event loop.
+pub struct Heard {
+    owns_process: bool,
+    process: Option<Watched<ProcessSignals>>,
+    program: Option<OfProgram>,
 }
 
 struct OfProgram {
     requests: Receiver<Signalled>,
-    /// When the instance is to have ended.
-    end: watch::Receiver<Option<StdInstant>>,
+    /// `end` has changed.
+    ends: Receiver<()>,
+    end: End,
+}
+
+/// When the instance is to have ended; `None` as long as the program has not asked for that.
+#[derive(Clone, Default)]
+struct End(Arc<Mutex<Option<Instant>>>);
+
+impl End {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The program's handle of an instance that runs on another of its threads.
@@ -55,7 +66,8 @@ struct OfProgram {
 pub struct Remote {
     /// The holder makes one request, and waits for the answer.
     requests: Arc<Mutex<Sender<Signalled>>>,
-    end: watch::Sender<Option<StdInstant>>,
+    ends: Sender<()>,
+    end: End,
 }
 
 /// The instance has ended.
@@ -64,49 +76,48 @@ pub struct Remote {
 pub struct Ended;
 
 impl Signals {
-    /// Registers the handlers of the process's signals. Called within a tokio runtime.
+    /// The process's signals, which do not end it from now on.
     ///
     /// # Errors
     ///
-    /// The error of registering a handler.
+    /// The error of installing a handler.
     pub fn new() -> io::Result<Self> {
-        let mut signals = Self { owns_process: true, process: None, program: None };
-        signals.register()?;
-        Ok(signals)
+        Ok(Self { owns_process: true, process: Some(ProcessSignals::new()?), program: None })
     }
 
     /// Leaves the signals to the program, which makes its requests through the handle.
     #[must_use]
     pub fn of_program() -> (Remote, Self) {
-        let (requests, receiver) = channel(REQUESTS_MAX);
-        let (ask, end) = watch::channel(None);
-        let program = Some(OfProgram { requests: receiver, end });
-        let remote = Remote { requests: Arc::new(Mutex::new(requests)), end: ask };
+        let ((requests, receiver), (ends, told)) = (bounded(REQUESTS_MAX), bounded(1));
+        let end = End::default();
+        let program = Some(OfProgram { requests: receiver, ends: told, end: end.clone() });
+        let remote = Remote { requests: Arc::new(Mutex::new(requests)), ends, end };
         (remote, Self { owns_process: false, process: None, program })
     }
 
-    /// The process is the instance's own: its signals count as well, once they are [registered](Self::register).
+    /// The process is the instance's own: its signals count as well, once they are [heard](Self::hear).
     #[must_use]
     pub fn with_those_of_process(self) -> Self {
         Self { owns_process: true, ..self }
     }
 
-    /// Registers the handlers of the process's signals, if they count. Called within a tokio runtime.
+    /// Installs the handlers of the process's signals, if they count. Called within an event loop.
     ///
     /// # Errors
     ///
-    /// The error of registering a handler.
-    pub fn register(&mut self) -> io::Result<()> {
-        if self.owns_process && self.process.is_none() {
-            self.process = Some(OfProcess {
-                interrupt: signal(SignalKind::interrupt())?,
-                terminate: signal(SignalKind::terminate())?,
-                hangup: signal(SignalKind::hangup())?,
-            });
-        }
-        Ok(())
+    /// The error of installing a handler.
+    pub fn hear(self) -> io::Result<Heard> {
+        let Self { owns_process, process, program } = self;
+        let process = match (owns_process, process) {
+            (true, None) => Some(ProcessSignals::new()?),
+            (_, process) => process,
+        };
+        let process = process.map(Watched::readable).transpose()?;
+        Ok(Heard { owns_process, process, program })
     }
+}
 
+impl Heard {
     /// Whether the process belongs to the instance, so that the service manager is notified of its state.
     #[must_use]
     pub const fn is_process(&self) -> bool {
@@ -116,33 +127,40 @@ impl Signals {
     /// Waits for the next request. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Signalled {
         let Self { process, program, .. } = self;
-        tokio::select! {
-            signalled = of_process(process.as_mut()) => signalled,
-            signalled = of_program(program.as_mut()) => signalled,
-        }
+        race!(of_process(process.as_mut()), of_program(program.as_mut()))
     }
 }
 
-async fn of_process(process: Option<&mut OfProcess>) -> Signalled {
-    let Some(OfProcess { interrupt, terminate, hangup }) = process else { return pending().await };
-    tokio::select! {
-        _ = interrupt.recv() => Signalled::End,
-        _ = terminate.recv() => Signalled::End,
-        _ = hangup.recv() => Signalled::Reload(None),
+async fn of_process(process: Option<&mut Watched<ProcessSignals>>) -> Signalled {
+    let Some(process) = process else { return pending().await };
+    loop {
+        process.until_readable().await;
+        // Several may have come at once.
+        match process.get_mut().take() {
+            Some(ProcessSignal::Interrupt | ProcessSignal::Terminate) => return Signalled::End,
+            Some(ProcessSignal::Hangup) => return Signalled::Reload(None),
+            None => process.clear(),
+        }
     }
 }
 
 async fn of_program(program: Option<&mut OfProgram>) -> Signalled {
-    let Some(OfProgram { requests, end }) = program else { return pending().await };
-    tokio::select! {
-        Some(request) = requests.recv() => request,
-        Ok(()) = end.changed() => {
-            let left = |at: StdInstant| at.saturating_duration_since(StdInstant::now());
-            Signalled::EndWithin(end.borrow_and_update().map_or(Duration::ZERO, left))
+    let Some(OfProgram { requests, ends, end }) = program else { return pending().await };
+    let request = async {
+        match requests.recv().await {
+            Some(request) => request,
+            // The program cannot make requests any more.
+            None => pending().await,
         }
-        // The program cannot make requests any more, not even for the end.
-        else => pending().await,
-    }
+    };
+    let ends = async {
+        if ends.recv().await.is_none() {
+            return pending().await;
+        }
+        let at = *end.lock();
+        Signalled::EndWithin(at.map_or(Duration::ZERO, |at| at.since(clock::now())))
+    };
+    race!(request, ends)
 }
 
 impl Remote {
@@ -175,34 +193,30 @@ impl Remote {
     /// Requests the end; connections may take `within` to be answered. Does not wait, not even for another
     /// request. If there are several such requests, the earliest time counts.
     pub fn end(&self, within: Duration) {
-        let at = StdInstant::now() + within.min(LONGEST);
-        self.end.send_if_modified(|asked| {
-            let earlier = asked.is_none_or(|asked| at < asked);
-            if earlier {
-                *asked = Some(at);
-            }
-            earlier
-        });
+        let at = clock::now() + within.min(LONGEST);
+        let mut end = self.end.lock();
+        if end.is_none_or(|asked| at < asked) {
+            *end = Some(at);
+            drop(end);
+            // If there is no room, the control loop has not looked at an earlier time yet.
+            let _ = self.ends.try_send(());
+        }
     }
-}
-
-/// Whether this thread belongs to a tokio runtime. Code with its own runtime must not wait there.
-#[must_use]
-pub fn is_in_runtime() -> bool {
-    tokio::runtime::Handle::try_current().is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use twinpath_sys::event_loop::EventLoop;
+
     use super::*;
 
     #[test]
     fn a_program_gets_its_answers_until_the_instance_has_ended() {
-        let (remote, mut signals) = Signals::of_program();
-        assert!(!signals.is_process());
+        let (remote, signals) = Signals::of_program();
         let control = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-            runtime.block_on(async {
+            EventLoop::new().expect("a loop").run(async {
+                let mut signals = signals.hear().expect("the process's are left to the program");
+                assert!(!signals.is_process());
                 for _ in 0..2 {
                     match signals.next().await {
                         Signalled::Report(answer) => answer.send(Report::default()).expect("it is awaited"),

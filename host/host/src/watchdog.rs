@@ -5,8 +5,9 @@
 //! nothing to do, or be stuck: it is woken by an empty message. If it still has not turned at the next check,
 //! the manager is not notified again until it has. Without a watchdog there are no checks.
 
-use tokio::time::Instant;
-use twinpath_time::Duration;
+use twinpath_sys::clock;
+use twinpath_sys::event_loop::sleep_until;
+use twinpath_time::{Duration, Instant};
 
 use crate::notify;
 
@@ -56,18 +57,18 @@ impl Watchdog {
     /// A watchdog with the service manager's parameters (sd_watchdog_enabled(3)).
     pub(crate) fn of_the_service_manager() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
-        Self { interval, due: Instant::now(), seen: Vec::new() }
+        Self { interval, due: clock::now(), seen: Vec::new() }
     }
 
     /// No watchdog.
     pub(crate) fn nobodys() -> Self {
-        Self { interval: None, due: Instant::now(), seen: Vec::new() }
+        Self { interval: None, due: clock::now(), seen: Vec::new() }
     }
 
     /// Waits for the next check; for ever without a watchdog.
     pub(crate) async fn is_due(&self) {
         match self.interval {
-            Some(_) => tokio::time::sleep_until(self.due).await,
+            Some(_) => sleep_until(self.due).await,
             None => std::future::pending().await,
         }
     }
@@ -85,7 +86,7 @@ impl Watchdog {
 
     /// The state of each worker, by its number of turns. The next check is due an interval later.
     fn look(&mut self, turns: impl Iterator<Item = u64>) -> Vec<WorkerState> {
-        self.due = Instant::now() + self.interval.unwrap_or_default();
+        self.due = clock::now() + self.interval.unwrap_or_default();
         let turns: Vec<_> = turns.collect();
         self.seen.resize(turns.len(), Seen::default());
         self.seen.iter_mut().zip(turns).map(|(seen, turns)| seen.look(turns)).collect()

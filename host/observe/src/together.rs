@@ -45,8 +45,16 @@ impl<F: Future> Together<F> {
         self.running.is_empty()
     }
 
+    /// Waits for the next one that ends; for ever if none runs. Cancelling it loses nothing.
+    pub async fn ended(&mut self) -> F::Output {
+        match self.next().await {
+            Some(output) => output,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Waits for the next one that ends; `None` if none runs. Cancelling it loses nothing.
-    pub async fn next(&mut self) -> Option<F::Output> {
+    async fn next(&mut self) -> Option<F::Output> {
         if self.running.is_empty() {
             return None;
         }
@@ -65,12 +73,18 @@ impl<F: Future> Together<F> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
+    use twinpath_sys::event_loop::channel::{Receiver, once};
+    use twinpath_sys::event_loop::{EventLoop, yield_now};
+    use twinpath_sys::race;
 
     use super::*;
 
     fn run<T>(test: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(test)
+        EventLoop::new().expect("a loop").run(test)
+    }
+
+    async fn told(mut wait: Receiver<u32>) -> Option<u32> {
+        wait.recv().await
     }
 
     #[test]
@@ -78,20 +92,17 @@ mod tests {
         run(async {
             let mut all = Together::default();
             assert!(all.is_empty());
-            let (tell, waits): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel::<u32>()).unzip();
-            waits.into_iter().for_each(|wait| all.push(wait));
+            let (tell, waits): (Vec<_>, Vec<_>) = (0..3).map(|_| once::<u32>()).unzip();
+            waits.into_iter().for_each(|wait| all.push(told(wait)));
             let mut tell: Vec<_> = tell.into_iter().map(Some).collect();
             for (left, at) in [(2, 1), (1, 0), (0, 2)] {
                 let teller = tell[at].take().expect("once each");
-                let told = async {
-                    tokio::task::yield_now().await;
+                let tells = async {
+                    yield_now().await;
                     teller.send(at as u32).expect("it is awaited");
-                    std::future::pending::<()>().await;
+                    std::future::pending().await
                 };
-                tokio::select! {
-                    ended = all.next() => assert_eq!(ended, Some(Ok(at as u32))),
-                    () = told => {}
-                }
+                assert_eq!(race!(all.ended(), tells), Some(at as u32));
                 assert_eq!(all.len(), left);
             }
             assert_eq!(all.next().await, None);
@@ -101,10 +112,10 @@ mod tests {
     #[test]
     fn of_several_that_are_ready_the_first_wins() {
         run(async {
-            let (_tell, never) = oneshot::channel::<u32>();
-            let (tell, ready): (Vec<_>, Vec<_>) = (0..2).map(|_| oneshot::channel::<u32>()).unzip();
+            let (_tell, never) = once::<u32>();
+            let (tell, ready): (Vec<_>, Vec<_>) = (0..2).map(|_| once::<u32>()).unzip();
             (7..).zip(tell).for_each(|(value, tell)| tell.send(value).expect("it is awaited"));
-            assert_eq!(first_of(std::iter::once(never).chain(ready)).await, Ok(7));
+            assert_eq!(first_of(std::iter::once(never).chain(ready).map(told)).await, Some(7));
         });
     }
 }

@@ -5,16 +5,22 @@ use std::os::unix::net::UnixStream;
 use twinpath_attach::mirror::Event;
 use twinpath_attach::path::Announced;
 use twinpath_host::machine::Answer;
-use twinpath_host::{Controlled, Supervised, flush, until, until_readable};
+use twinpath_host::{Controlled, Supervised, flush, until_readable};
 use twinpath_lifecycle::Event as PhaseEvent;
 use twinpath_observe::command::{self as command, Request, Topic};
 use twinpath_observe::report::Report;
-use twinpath_time::Duration;
+use twinpath_sys::event_loop::sleep_until;
+use twinpath_sys::{clock, race};
+use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
 use super::{Instance, InstanceError, Message, foreign};
 use crate::serving::StandIn;
+
+/// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
+/// that is due.
+const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An event of the control loop.
 pub(super) enum Woken {
@@ -44,18 +50,39 @@ impl Controlled for Instance {
     }
 
     async fn next(&mut self) -> Result<Woken, InstanceError> {
-        let (due, progress) = (self.phase_due(), self.followers.due());
-        Ok(tokio::select! {
-            event = self.mirror.next() => Woken::Mirror(event?),
-            Ok(announced) = self.announcements.next() => Woken::Announced(announced),
-            () = until_readable(self.interface.stuck_said.as_ref()) => Woken::Stuck,
-            () = stand_in_due(self.stand_in.as_ref()) => Woken::Stuck,
-            Some(message) = self.messages.recv() => Woken::Message(message),
-            () = foreign::look_due(&self.interface) => Woken::Look,
-            _ = self.rest.tick() => Woken::Rest,
-            () = until(due) => Woken::Deadline,
-            () = until(progress) => Woken::Progress,
-        })
+        let (deadline, progress) = (self.lifecycle.deadline(), self.followers.due());
+        let look_at = foreign::look_due(&self.interface);
+        let woken = async |due: Instant, woken| {
+            sleep_until(due).await;
+            Ok(woken)
+        };
+        race!(
+            async { Ok(Woken::Mirror(self.mirror.next().await?)) },
+            async {
+                match self.announcements.next().await {
+                    Ok(announced) => Ok(Woken::Announced(announced)),
+                    Err(never) => match never {},
+                }
+            },
+            async {
+                until_readable(self.interface.stuck_said.as_ref()).await;
+                Ok(Woken::Stuck)
+            },
+            async {
+                stand_in_due(self.stand_in.as_ref()).await;
+                Ok(Woken::Stuck)
+            },
+            async {
+                match self.messages.recv().await {
+                    Some(message) => Ok(Woken::Message(message)),
+                    None => std::future::pending().await,
+                }
+            },
+            woken(look_at, Woken::Look),
+            woken(self.rest_at, Woken::Rest),
+            woken(deadline, Woken::Deadline),
+            woken(progress.unwrap_or(Instant::NEVER), Woken::Progress),
+        )
     }
 
     async fn happened(&mut self, event: Woken) -> bool {
@@ -66,7 +93,10 @@ impl Controlled for Instance {
             Woken::Stuck => self.look_at_stuck(),
             Woken::Message(message) => self.message(message).await,
             Woken::Look => self.stay_in_front(),
-            Woken::Rest => self.measure_if_due(),
+            Woken::Rest => {
+                self.rest_at = clock::now() + REST_INTERVAL;
+                self.measure_if_due();
+            }
             Woken::Deadline => self.on(PhaseEvent::Deadline).await,
             Woken::Progress => self.tell_followers(),
         }

@@ -5,14 +5,13 @@
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 
-use tokio::time::Instant;
 use twinpath_inspect::{Counter, Reason};
 use twinpath_lifecycle::{Event, Outcome};
 use twinpath_observe::command::{self as command, DRAIN_PROGRESS};
 use twinpath_observe::report::Draining;
 use twinpath_serve::{ServeCommand, ServeCounters};
 use twinpath_sys::clock;
-use twinpath_time::Duration;
+use twinpath_time::{Duration, Instant};
 
 use super::Instance;
 
@@ -74,7 +73,7 @@ impl Instance {
         // If the client has gone, or does not read, the drain continues without it.
         let Followers { streams, tell_at } = &mut self.followers;
         if tell(&follower, left) && streams.len() < FOLLOWERS_MAX {
-            tell_at.get_or_insert_with(|| Instant::now() + DRAIN_PROGRESS);
+            tell_at.get_or_insert_with(|| clock::now() + DRAIN_PROGRESS);
             streams.push(follower);
         }
     }
@@ -114,7 +113,7 @@ impl Instance {
     /// Tells the clients of the progress.
     pub(super) fn tell_followers(&mut self) {
         let left = self.drain_left();
-        self.followers.tell_at = Some(Instant::now() + DRAIN_PROGRESS);
+        self.followers.tell_at = Some(clock::now() + DRAIN_PROGRESS);
         self.followers.streams.retain(|follower| tell(follower, left));
     }
 

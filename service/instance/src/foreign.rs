@@ -1,13 +1,13 @@
 //! Foreign programs at the hooks of the interface while an instance serves. They may come and go: the
 //! instance continues to serve, and reports which one is there.
 
-use tokio::time::Instant as Due;
 use twinpath_attach::Attachment;
 use twinpath_attach::path::choose::choose_without;
 use twinpath_attach::path::facts::ForeignXdp;
 use twinpath_bpf::{Kept, SteerError, TcAttach, xdp_holder, xdp_program};
 use twinpath_config::Path;
-use twinpath_time::Duration;
+use twinpath_sys::clock;
+use twinpath_time::{Duration, Instant};
 
 use super::{Instance, Interface};
 
@@ -19,14 +19,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// the same would never let us finish.
 const IN_FRONT_MAX: u32 = 16;
 
-/// Waits until it is time to check tc ingress again; for ever if the kernel announces changes there, or we have
-/// no program there.
-pub(super) async fn look_due(interface: &Interface) {
+/// When it is time to check tc ingress again; never if the kernel announces changes there, or we have no program there.
+pub(super) fn look_due(interface: &Interface) -> Instant {
     let by_links = interface.attachment.as_ref().is_some_and(|it| it.tc() == Some(TcAttach::Tcx));
-    if !by_links || interface.went_in_front >= IN_FRONT_MAX {
-        std::future::pending::<()>().await;
-    }
-    tokio::time::sleep_until(interface.look_at).await;
+    if by_links && interface.went_in_front < IN_FRONT_MAX { interface.look_at } else { Instant::NEVER }
 }
 
 impl Instance {
@@ -40,7 +36,7 @@ impl Instance {
     /// then get a copy of packets that we serve or, on the XDP paths, of packets that our program would
     /// reply to.
     pub(super) fn stay_in_front(&mut self) {
-        self.interface.look_at = Due::now() + LOOK_INTERVAL;
+        self.interface.look_at = clock::now() + LOOK_INTERVAL;
         let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
             return;
         };

@@ -3,19 +3,16 @@
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::net::UnixStream;
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
-use twinpath_host::readable;
 use twinpath_inspect::Counter;
 use twinpath_lifecycle::{Event, Outcome, Refusal, Step, TakerFailure, TakerId};
 use twinpath_observe::command;
+use twinpath_sys::event_loop::channel::Sender;
+use twinpath_sys::event_loop::{Line, Lines, Task, Watched, spawn, timeout};
 use twinpath_time::Duration;
 
 use super::{Instance, Message};
@@ -25,14 +22,14 @@ use crate::hold::{STOPPING, send};
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Longest line that a new instance may send, in bytes.
-const LINE_MAX: u64 = 64;
+const LINE_MAX: usize = 64;
 
 /// The connection to a new instance that has our sockets.
 struct Taker {
     id: TakerId,
-    stream: StdStream,
+    stream: UnixStream,
     /// The task that listens to it.
-    listener: AbortHandle,
+    listener: Task,
 }
 
 /// The connections to new instances.
@@ -71,17 +68,18 @@ impl Instance {
     pub(super) fn give_sockets(&mut self, id: TakerId) -> Outcome {
         let Some(stream) = self.asking.take() else { return Outcome::Failed };
         // Made first: a connection that closes after the sockets were sent would mean that this instance has ended.
-        let heard = match stream.try_clone().and_then(UnixStream::from_std) {
-            Ok(heard) => heard,
+        let heard = stream.try_clone().and_then(Watched::readable);
+        let listener = match heard.and_then(|heard| spawn(listen(heard, id, self.tell.clone()))) {
+            Ok(listener) => listener,
             Err(error) => {
                 tracing::warn!("cannot hand over the sockets: {error}");
                 return Outcome::Failed;
             }
         };
         if !send(&stream, &self.held, None) {
+            listener.abort();
             return Outcome::Failed;
         }
-        let listener = tokio::spawn(listen(heard, id, self.tell.clone())).abort_handle();
         self.takers.connections.push(Taker { id, stream, listener });
         self.standbys.has_taker = true;
         self.introduce_standbys();
@@ -147,20 +145,19 @@ impl Instance {
 }
 
 /// Reads the messages of a new instance until its connection closes.
-async fn listen(stream: UnixStream, id: TakerId, tell: mpsc::Sender<Message>) {
+async fn listen(stream: Watched<UnixStream>, id: TakerId, tell: Sender<Message>) {
     // Read now, while the PID certainly belongs to that process.
-    let pid = stream.peer_cred().ok().and_then(|peer| rustix::process::Pid::from_raw(peer.pid()?));
-    let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let mut reader = BufReader::new(stream);
+    let peer = socket_peercred(stream.get_ref()).ok();
+    let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+    let mut lines = Lines::new(stream);
     loop {
-        let mut line = String::new();
-        let read = (&mut reader).take(LINE_MAX).read_line(&mut line).await;
-        if read.is_err() || line.is_empty() {
-            break;
-        }
-        let step = serde_json::from_str::<Step>(&line);
+        let line = match lines.next(LINE_MAX).await {
+            Ok(Line::Whole(line) | Line::TooLong(line) | Line::End(line)) if !line.is_empty() => line,
+            Ok(_) | Err(_) => break,
+        };
+        let step = serde_json::from_slice::<Step>(&line);
         // It may have failed since it said that.
-        if step.is_ok() && has_closed(reader.get_ref()) {
+        if step.is_ok() && has_closed(lines.stream().get_ref()) {
             break;
         }
         let event = step.as_ref().map_or(Event::Misheard(id), |step| Event::Heard(id, *step));
@@ -183,9 +180,9 @@ fn has_closed(stream: &UnixStream) -> bool {
 
 /// Waits until a process has ended, so that its programs are detached.
 async fn ended(process: Option<OwnedFd>) {
-    let Some(process) = process.and_then(|fd| readable(fd).ok()) else {
+    let Some(process) = process.and_then(|fd| Watched::readable(fd).ok()) else {
         return;
     };
     // A process that takes longer hangs while it ends.
-    let _ = timeout(END_PATIENCE, process.readable()).await;
+    let _ = timeout(END_PATIENCE, process.until_readable()).await;
 }

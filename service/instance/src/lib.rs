@@ -40,9 +40,6 @@ use std::sync::Arc;
 
 pub use fallback::{FallbackQuestion, MeasureFallback};
 pub use reload::{Loaded, Source};
-use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant as Due, Interval};
 use twinpath_attach::mirror::{Mirror, MirrorError};
 use twinpath_attach::path::Announcements;
 use twinpath_attach::path::choose::{Choice, Refusal, WhyNot};
@@ -58,6 +55,8 @@ use twinpath_observe::report;
 use twinpath_port::LinkState;
 use twinpath_serve::Prototype;
 use twinpath_sys::FrameClaim;
+use twinpath_sys::event_loop::channel::{Receiver, Sender};
+use twinpath_sys::event_loop::{self, EventLoop};
 use twinpath_time::Instant;
 use twinpath_worker::thread::panics;
 
@@ -138,7 +137,7 @@ pub enum InstanceError {
     /// The instance has ended, and left threads behind.
     #[error("{}", .0.join("\n"))]
     LeftBehind(Vec<String>),
-    /// The tokio runtime or a descriptor could not be made.
+    /// The event loop or a descriptor could not be made.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] std::io::Error),
 }
@@ -234,17 +233,17 @@ struct Instance {
     /// The source of the configuration, and the state of reloads.
     reloads: reload::Reloads,
     /// The listener for metrics.
-    offered: watch::Sender<Option<Rc<metrics::Server>>>,
+    offered: metrics::Offered,
     /// The sandbox as it is in force.
     confined: report::Sandbox,
     /// The clients that follow a drain.
     followers: drain::Followers,
     /// Sends messages from tasks and threads to the control loop.
-    tell: mpsc::Sender<Message>,
+    tell: Sender<Message>,
     /// Receives these messages.
-    messages: mpsc::Receiver<Message>,
+    messages: Receiver<Message>,
     /// When to check whether the workers are at rest.
-    rest: Interval,
+    rest_at: Instant,
     started: Instant,
 }
 
@@ -263,13 +262,13 @@ struct Interface {
     /// Whether the number of queues may have changed.
     queues_due: bool,
     /// When to check again for foreign programs at tc ingress.
-    look_at: Due,
+    look_at: Instant,
     choice: Choice,
     /// What was measured at start, and the paths that it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
     /// Readable when a worker is found stuck; `None` if stuck workers are not detected.
-    stuck_said: Option<AsyncFd<OwnedFd>>,
+    stuck_said: Option<event_loop::Watched<OwnedFd>>,
     /// The state that the workers were told last.
     link_told: Option<LinkState>,
     /// The claims on the service's EtherTypes, one for each.
@@ -300,19 +299,15 @@ pub fn run(
     plan: Plan,
     parts: Parts<'_>,
     source: Option<Source>,
-    mut signals: Signals,
+    signals: Signals,
     ready: impl FnOnce(&Ready, &Plan),
 ) -> Result<u64, InstanceError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
+    let events = EventLoop::new().map_err(InstanceError::Control)?;
     panics::end_process_on_panic(|| {
-        runtime.block_on(async {
+        events.run(async {
             // Handled before anything is changed, so that a signal cannot end the start halfway.
-            signals.register().map_err(InstanceError::Control)?;
-            let scrapes = match plan.metrics {
-                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
-                None => None,
-            };
+            let mut signals = signals.hear().map_err(InstanceError::Control)?;
+            let scrapes = plan.metrics.map(metrics::Server::bind).transpose()?.map(Rc::new);
             // Bound before anything is changed, because an instance without a command socket must not take over
             // from another one.
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
@@ -320,8 +315,8 @@ pub fn run(
             let mut instance = Instance::start(plan, parts, source, server.path()).await?;
             instance.reloads.notifies = signals.is_process();
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
-            instance.offered.send_replace(scrapes);
-            let offers = Offers { commands: &server, metrics: instance.offered.subscribe() };
+            instance.offered.set(scrapes);
+            let offers = Offers { commands: &server, metrics: instance.offered.clone() };
             let plan = Rc::clone(&instance.plan);
             let outcome =
                 twinpath_host::run(&mut instance, &mut signals, offers, |state| ready(state, &plan)).await;

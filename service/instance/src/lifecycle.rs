@@ -1,11 +1,9 @@
 //! Carries out what the phases of the instance decide. `service/lifecycle` says what is done when; here is how.
 
-use tokio::time::Instant as Due;
 use twinpath_config::Path;
 use twinpath_lifecycle::{Action, Detached, Event, Limits, Outcome, Refusal};
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
-use twinpath_time::Instant;
 
 use super::{Instance, InstanceError};
 use crate::hold::{Held, HoldError};
@@ -45,12 +43,6 @@ impl Instance {
                 next = self.carry_out(action).await.map(Event::Outcome);
             }
         }
-    }
-
-    /// When the next time limit of a phase passes, if there is one.
-    pub(super) fn phase_due(&self) -> Option<Due> {
-        let deadline = self.lifecycle.deadline();
-        (deadline != Instant::NEVER).then(|| Due::now() + deadline.since(clock::now()))
     }
 
     async fn carry_out(&mut self, action: Action) -> Option<Outcome> {

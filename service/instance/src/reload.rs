@@ -377,7 +377,7 @@ impl Instance {
         let metrics = match plan.metrics {
             same if same == self.plan.metrics => None,
             None => Some(None),
-            Some(address) => Some(Some(Rc::new(metrics::Server::bind(address).await?))),
+            Some(address) => Some(Some(Rc::new(metrics::Server::bind(address)?))),
         };
         let is_fresh = |origin: &&Origin| !matches!(origin, Origin::Kept(..));
         let mut own = Inherited::own(changes.leaving.iter().map(|at| &self.held[*at]))
@@ -562,7 +562,7 @@ impl Instance {
         self.interface.frame_claims.retain(|claim| types.contains(&claim.ethertype()));
         if let Some(metrics) = metrics {
             self.scrapers = metrics.as_ref().map(|server| Arc::clone(server.counters()));
-            self.offered.send_replace(metrics);
+            self.offered.set(metrics);
         }
         Outcome::Leaving { parts: leave, workers: self.workers.len() }
     }

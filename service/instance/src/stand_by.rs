@@ -11,6 +11,7 @@ use twinpath_lifecycle::{self as lifecycle, Event, Refusal, STANDBYS_MAX};
 use twinpath_observe::command;
 use twinpath_observe::report;
 use twinpath_serve::ServeCommand;
+use twinpath_sys::event_loop::spawn;
 use twinpath_time::Duration;
 
 use super::Instance;
@@ -86,7 +87,10 @@ impl Instance {
     pub(super) fn watch_first(&mut self) {
         if let Some(watch) = self.first.as_mut().and_then(|first| first.watch.take()) {
             let tell = self.tell.clone();
-            tokio::spawn(async move { watch.run(&tell).await });
+            let watch = async move { watch.run(&tell).await };
+            if let Err(error) = spawn(watch) {
+                tracing::error!("the first instance is not watched: {error}");
+            }
         }
     }
 

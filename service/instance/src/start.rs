@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant as Due, interval};
 use twinpath_attach::mirror::table::Link;
 use twinpath_attach::mirror::{Mirror, MirrorLimits};
 use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
@@ -18,13 +16,15 @@ use twinpath_attach::{
 use twinpath_bpf::describes_datagrams;
 use twinpath_config::{Path, PathAsked};
 use twinpath_host::machine::Machine;
+use twinpath_host::metrics::Offered;
 use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, MESSAGES_MAX};
 use twinpath_lifecycle::{Action, Event, Lifecycle, Origin, Outcome};
 use twinpath_serve::{Prototype, Routes};
 use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::event_loop::channel::bounded;
+use twinpath_sys::event_loop::sleep;
 use twinpath_sys::{FrameClaim, clock};
-use twinpath_time::Duration;
 
 use super::Parts;
 use super::addresses::{OwnAddresses, check_addresses, claimed};
@@ -36,10 +36,6 @@ use super::{Instance, InstanceError, Interface, needs_fast_path};
 use crate::hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use crate::plan::{Plan, ServicePlan};
 use crate::serving::{Connections, ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
-
-/// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
-/// that is due.
-const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The socket that holds an EtherType also takes long to close.
 const SLOW_SOCKETS_BESIDE: usize = 1;
@@ -272,7 +268,7 @@ impl BeforeWorkers {
         let interface =
             Interface { vrf, ..Interface::new(link, facts, choice, fallback, frame_claims).await };
         let own = OwnAddresses::now(&plan.services, mirror, interface.ifindex);
-        let (tell, messages) = mpsc::channel(MESSAGES_MAX);
+        let (tell, messages) = bounded(MESSAGES_MAX);
         let instance = Instance {
             plan: Rc::new(self.plan),
             lifecycle: self.lifecycle,
@@ -305,11 +301,11 @@ impl BeforeWorkers {
             begun: 0,
             own,
             reloads: Reloads::new(source),
-            offered: watch::Sender::new(None),
+            offered: Offered::new(None),
             held: self.held,
             tell,
             messages,
-            rest: interval(REST_INTERVAL),
+            rest_at: clock::now(),
             started: clock::now(),
         };
         Ok((instance, self.sockets))
@@ -344,7 +340,7 @@ impl Interface {
             device: device::look(&link.name),
             device_due: false,
             queues_due: false,
-            look_at: Due::now(),
+            look_at: clock::now(),
             facts,
             choice,
             fallback,
@@ -394,7 +390,7 @@ impl Instance {
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let mut attaching = Attaching::begin(target, &plan, &regions)?;
         while let Some(pause) = attaching.open_queues(clock::now())? {
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
         }
         let (attachment, placed) = attaching.finish();
         self.interface.next_port = self.interface.next_port.wrapping_add(1);

@@ -2,11 +2,12 @@
 //! system that one of its own processes serves. So helper threads do it, and the control thread never waits for them.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
 
 use rustix::net::sockopt::set_socket_linger;
-use tokio::sync::Notify;
 
 /// Threads at a time.
 const THREADS_MAX: usize = 8;
@@ -18,12 +19,11 @@ const WAITING_MAX: usize = 64;
 struct State {
     waiting: VecDeque<Vec<OwnedFd>>,
     threads: usize,
+    /// Those who wait until fewer wait.
+    wakers: Vec<Waker>,
 }
 
-/// Notified whenever a thread takes what it closes next.
-static TAKEN: Notify = Notify::const_new();
-
-static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0 });
+static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0, wakers: Vec::new() });
 
 /// Has descriptors closed by a thread, as soon as one is free. Called on the control thread; it does not wait.
 pub(crate) fn close(descriptors: Vec<OwnedFd>) {
@@ -43,16 +43,19 @@ pub(crate) fn close(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Whether more than [`WAITING_MAX`] wait to be closed.
-pub(crate) fn is_behind() -> bool {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner).waiting.len() > WAITING_MAX
-}
-
 /// Waits until no more than [`WAITING_MAX`] wait to be closed.
 pub(crate) async fn catches_up() {
-    while is_behind() {
-        TAKEN.notified().await;
-    }
+    poll_fn(|context| {
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.waiting.len() <= WAITING_MAX {
+            return Poll::Ready(());
+        }
+        if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            state.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn work() {
@@ -62,8 +65,9 @@ fn work() {
             state.threads -= 1;
             return;
         };
+        let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        TAKEN.notify_one();
+        wakers.into_iter().for_each(Waker::wake);
         drop(next);
     }
 }

@@ -16,9 +16,10 @@ use twinpath_inspect::Counter;
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::Report;
 use twinpath_observe::together::first_of;
-use twinpath_sys::clock;
 use twinpath_sys::descriptors::raise_limit;
+use twinpath_sys::event_loop::sleep_until;
 use twinpath_sys::socket_kind::network_namespace;
+use twinpath_sys::{clock, race};
 use twinpath_time::Duration;
 
 use crate::budget::Budget;
@@ -73,19 +74,25 @@ impl Controlled for Owner {
         let unused = unused.min();
         let is_unused = async {
             let Some((when, number)) = unused else { return std::future::pending().await };
-            tokio::time::sleep(when.since(clock::now())).await;
+            sleep_until(when).await;
             number
         };
-        Ok(tokio::select! {
-            event = self.mirror.next() => Woken::Mirror(event?),
-            Ok(announced) = self.announcements.next() => Woken::Announced(announced),
-            () = async {
+        race!(
+            async { Ok(Woken::Mirror(self.mirror.next().await?)) },
+            async {
+                match self.announcements.next().await {
+                    Ok(announced) => Ok(Woken::Announced(announced)),
+                    Err(never) => match never {},
+                }
+            },
+            async {
                 aside::catches_up().await;
                 self.door.knocked().await;
-            } => Woken::Knocked,
-            number = stirs => Woken::Program(number),
-            number = is_unused => Woken::Unused(number),
-        })
+                Ok(Woken::Knocked)
+            },
+            async { Ok(Woken::Program(stirs.await)) },
+            async { Ok(Woken::Unused(is_unused.await)) },
+        )
     }
 
     async fn happened(&mut self, event: Woken) -> bool {

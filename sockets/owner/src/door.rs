@@ -10,9 +10,7 @@ use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use twinpath_host::readable;
+use twinpath_sys::event_loop::Watched;
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{TrustedDir, fd_passing};
 
@@ -42,9 +40,8 @@ pub enum DoorError {
 }
 
 /// The listening socket. Every user may connect, if the folder lets them. Dropping it removes its file.
-#[derive(Debug)]
 pub(crate) struct Door {
-    listener: AsyncFd<OwnedFd>,
+    listener: Watched<OwnedFd>,
     path: PathBuf,
     /// Where its file is, and its name there, to be removed; `None` once it is another owner's, and for connections that are passed.
     file: Option<(TrustedDir, String)>,
@@ -73,7 +70,7 @@ impl Door {
         let opened = chmodat(folder.fd(), name.as_str(), Mode::from_raw_mode(0o666), AtFlags::empty())
             .and_then(|()| listen(&listener, BACKLOG))
             .map_err(io::Error::from)
-            .and_then(|()| readable(listener));
+            .and_then(|()| Watched::readable(listener));
         match opened {
             Ok(listener) => {
                 Ok(Self { listener, path: path.to_owned(), file: Some((folder, name)), passes: Passes::Not })
@@ -91,7 +88,7 @@ impl Door {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
         let folder = TrustedDir::open_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
-        let listener = readable(listener).map_err(failed)?;
+        let listener = Watched::readable(listener).map_err(failed)?;
         Ok(Self { listener, path: path.to_owned(), file: Some((folder, name)), passes: Passes::Not })
     }
 
@@ -102,7 +99,7 @@ impl Door {
         // The control loop reads until nothing is there.
         let listener = from.try_clone().and_then(|listener| {
             rustix::io::ioctl_fionbio(&listener, true)?;
-            readable(listener)
+            Watched::readable(listener)
         });
         Ok(Self { listener: listener.map_err(failed)?, path, file: None, passes: Passes::Connections })
     }
@@ -128,9 +125,10 @@ impl Door {
     /// Waits until a program may be there.
     pub(crate) async fn knocked(&self) {
         // Whether it is there is remembered until `let_in` finds nobody.
-        if self.is_closed() || self.listener.readable().await.is_err() {
-            std::future::pending().await
+        if self.is_closed() {
+            return std::future::pending().await;
         }
+        self.listener.until_readable().await
     }
 
     /// The next program; `None` if nobody waits, or if it cannot be let in: then it is tried again when another one comes.
@@ -150,7 +148,7 @@ impl Door {
             }
         };
         loop {
-            match self.listener.try_io(Interest::READABLE, accept) {
+            match self.listener.try_read(accept) {
                 Ok(Some(connection)) => return Some(connection),
                 Ok(None) => {}
                 Err(_) => return None,
@@ -163,7 +161,7 @@ impl Door {
     fn next_passed(&mut self) -> Option<OwnedFd> {
         let receive = |from: &OwnedFd| Ok(fd_passing::receive(from, &mut [0; 8])?);
         loop {
-            match self.listener.try_io(Interest::READABLE, receive) {
+            match self.listener.try_read(receive) {
                 Ok(received) if received.len == 0 => self.passes = Passes::Ended,
                 Ok(mut received) => match received.fds.pop() {
                     Some(connection) => return Some(connection),

@@ -8,12 +8,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::net::sockopt::{set_socket_passcred, set_socket_send_buffer_size};
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
-use twinpath_host::readable;
+use twinpath_sys::event_loop::{Watched, sleep};
 use twinpath_sys::socket_kind::peer;
-use twinpath_sys::{clock, fd_passing};
+use twinpath_sys::{clock, fd_passing, race};
 use twinpath_time::{Duration, Instant};
 
 use crate::aside;
@@ -60,9 +58,9 @@ pub(crate) struct Program {
     /// It is not heard before.
     deaf_until: Instant,
     /// `None` once it is being closed.
-    connection: Option<AsyncFd<OwnedFd>>,
+    connection: Option<Watched<OwnedFd>>,
     /// Tells that the process has ended: another one may have the connection as well, if it was forked.
-    alive: Option<AsyncFd<OwnedFd>>,
+    alive: Option<Watched<OwnedFd>>,
     /// Its number on the interface, where its rings are; `None` before it has asked for one.
     pub(crate) process: Option<u32>,
     /// Frames that were put into rings of that number before.
@@ -109,11 +107,11 @@ impl Program {
         // A child has the connection as well, but no part in it.
         set_socket_passcred(&connection, true)?;
         let alive = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let alive = alive.and_then(|process| readable(process).ok());
+        let alive = alive.and_then(|process| Watched::readable(process).ok());
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         // It may be anything, and is shown on terminals.
         let name = name.trim_end().replace(|letter: char| letter.is_control(), "?");
-        let connection = Some(readable(connection)?);
+        let connection = Some(Watched::readable(connection)?);
         let (process, rings, first_ring, former) = (None, Vec::new(), 0, Vec::new());
         let (heard_at, deaf_until) = (clock::now(), Instant::ZERO);
         Ok(Self {
@@ -186,23 +184,20 @@ impl Program {
         let said = async {
             let deaf = self.deaf_until.since(clock::now());
             if !deaf.is_zero() {
-                tokio::time::sleep(deaf).await;
+                sleep(deaf).await;
             }
             match &self.connection {
-                Some(connection) if connection.readable().await.is_ok() => {}
-                _ => std::future::pending().await,
+                Some(connection) => connection.until_readable().await,
+                None => std::future::pending().await,
             }
         };
         let ended = async {
             match &self.alive {
-                Some(process) if process.readable().await.is_ok() => {}
-                _ => std::future::pending().await,
+                Some(process) => process.until_readable().await,
+                None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = said => {}
-            () = ended => {}
-        }
+        race!(said, ended);
     }
 
     /// What it says next.
@@ -213,7 +208,7 @@ impl Program {
         let Some(connection) = &self.connection else { return Heard::Gone };
         let mut bytes = [0; REQUEST_LEN];
         let receive = |connection: &OwnedFd| Ok(fd_passing::receive_from_unknown(connection, &mut bytes)?);
-        let received = match connection.try_io(Interest::READABLE, receive) {
+        let received = match connection.try_read(receive) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Heard::Nothing,
@@ -272,13 +267,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take().map(AsyncFd::into_inner) else { return };
+        let Some(connection) = self.connection.take().map(Watched::into_inner) else { return };
         // Unread messages of the program may hold descriptors, which are closed with the connection.
         aside::close(vec![connection]);
     }
 }
 
-fn has_ended(process: &AsyncFd<OwnedFd>) -> bool {
+fn has_ended(process: &Watched<OwnedFd>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(process.get_ref().as_fd(), PollFlags::IN)], Some(&NOW)) == Ok(1)

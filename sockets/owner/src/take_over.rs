@@ -11,9 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::unix::AsyncFd;
-use twinpath_host::readable;
 use twinpath_observe::command::{self as command, Request};
+use twinpath_sys::event_loop::Watched;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 
 use crate::door::Door;
@@ -53,15 +52,13 @@ impl Passed {
 /// The new owner that has got the programs.
 pub(crate) struct Taker {
     stream: UnixStream,
-    speaks: AsyncFd<OwnedFd>,
+    speaks: Watched<OwnedFd>,
 }
 
 impl Taker {
     /// Waits until it says something, or ends.
     pub(crate) async fn speaks(&self) {
-        if self.speaks.readable().await.is_err() {
-            std::future::pending().await
-        }
+        self.speaks.until_readable().await
     }
 }
 
@@ -80,7 +77,7 @@ impl Owner {
             let _ = (&stream).write_all(&command::refusal(&why));
             return;
         }
-        let speaks = stream.try_clone().and_then(|stream| readable(stream.into()));
+        let speaks = stream.try_clone().and_then(|stream| Watched::readable(stream.into()));
         match speaks {
             Ok(speaks) => self.taker = Some(Taker { stream, speaks }),
             Err(error) => tracing::warn!("cannot hand over: {error}"),

@@ -143,7 +143,7 @@ impl Switching {
 
         // First what can fail: new ports are opened.
         let mut mistakes = Vec::new();
-        let offered = match self.offered_by(&config).await {
+        let offered = match self.offered_by(&config) {
             Ok(offered) => offered,
             Err(error) => {
                 mistakes.push(error);
@@ -188,7 +188,7 @@ impl Switching {
         let wanted = self.plan.switch().clone();
         self.with_openflow(|openflow, workers| openflow.change(&former, &wanted, bound, workers));
         if let Some(offered) = offered {
-            self.offered.send_replace(offered);
+            self.offered.set(offered);
         }
         taken_out.iter().for_each(|number| self.remove(*number));
         anew.iter().for_each(|number| self.open_anew(*number));
@@ -241,12 +241,12 @@ impl Switching {
     }
 
     /// Where another configuration offers metrics, if that differs: nowhere, or by this server.
-    async fn offered_by(&self, config: &Config) -> Result<Option<Option<Rc<metrics::Server>>>, String> {
+    fn offered_by(&self, config: &Config) -> Result<Option<Option<Rc<metrics::Server>>>, String> {
         match config.control.metrics {
             same if same == self.plan.config.control.metrics => Ok(None),
             None => Ok(Some(None)),
             Some(address) => {
-                let server = metrics::Server::bind(address.0).await.map_err(|error| error.to_string())?;
+                let server = metrics::Server::bind(address.0).map_err(|error| error.to_string())?;
                 Ok(Some(Some(Rc::new(server))))
             }
         }

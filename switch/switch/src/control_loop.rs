@@ -8,6 +8,8 @@ use twinpath_host::{Controlled, Supervised, stop_all};
 use twinpath_observe::command::{Capture, Request, Topic};
 use twinpath_observe::report::Report;
 use twinpath_observe::together::first_of;
+use twinpath_sys::event_loop::{sleep_until, yield_now};
+use twinpath_sys::race;
 use twinpath_time::{Duration, Instant};
 
 use super::{SwitchError, Switching};
@@ -54,7 +56,7 @@ impl Controlled for Switching {
             if self.sweep_from.is_none() {
                 std::future::pending::<()>().await;
             }
-            tokio::task::yield_now().await;
+            yield_now().await;
         };
         let openflow = async {
             match &mut self.openflow {
@@ -63,17 +65,31 @@ impl Controlled for Switching {
             }
         };
         let learned = self.learned.as_ref().map_or(Instant::NEVER, Learned::deadline);
-        Ok(tokio::select! {
-            () = Self::wait_for_learned(learned) => Woken::Learned,
-            () = openflow => Woken::OpenFlow,
-            event = self.homes.next() => {
-                let (home, heard) = event.map_err(HomeError::from)?;
-                Woken::Heard(home, heard)
-            }
-            at = due => Woken::Port(at),
-            () = sweep => Woken::Sweep,
-            Some(id) = self.ended.1.recv() => Woken::CaptureEnded(id),
-        })
+        race!(
+            async {
+                sleep_until(learned).await;
+                Ok(Woken::Learned)
+            },
+            async {
+                openflow.await;
+                Ok(Woken::OpenFlow)
+            },
+            async {
+                let (home, heard) = self.homes.next().await.map_err(HomeError::from)?;
+                Ok(Woken::Heard(home, heard))
+            },
+            async { Ok(Woken::Port(due.await)) },
+            async {
+                sweep.await;
+                Ok(Woken::Sweep)
+            },
+            async {
+                match self.ended.1.recv().await {
+                    Some(id) => Ok(Woken::CaptureEnded(id)),
+                    None => std::future::pending().await,
+                }
+            },
+        )
     }
 
     async fn happened(&mut self, event: Woken) -> bool {
@@ -211,7 +227,7 @@ impl Switching {
         };
         let (number, tell) = (port.number, self.ended.0.clone());
         let ended = move |id| {
-            let _ = tell.send(id);
+            let _ = tell.try_send(id);
         };
         let begun = self.captures.begin(wish, Some(number), stream, &mut self.workers, |_| (), ended);
         self.captures_changed();

@@ -3,6 +3,7 @@
 use twinpath_bpf::{Keep, KeepError};
 use twinpath_config::OnExit;
 use twinpath_sys::clock;
+use twinpath_sys::event_loop::sleep;
 use twinpath_time::Duration;
 
 use super::SwitchPlan;
@@ -49,7 +50,7 @@ async fn patiently<T>(mut take: impl FnMut() -> Result<T, KeepError>) -> Result<
     loop {
         match take() {
             Err(KeepError::Taken { .. }) if clock::now() < since + ENDS_WITHIN => {
-                tokio::time::sleep(LOOK_EVERY).await;
+                sleep(LOOK_EVERY).await;
             }
             outcome => return outcome,
         }

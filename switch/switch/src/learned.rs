@@ -4,7 +4,7 @@ use crate::engine::{SAMPLES_MAX, Sample, SwitchCommand};
 use twinpath_forwarding::learning::Snapshot;
 use twinpath_host::WorkerHandle;
 use twinpath_sys::clock;
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 use twinpath_worker::Command;
 
 use super::Switching;
@@ -17,14 +17,6 @@ impl Switching {
         if let Some(learned) = &mut self.learned {
             what(learned, clock::now(), &self.snapshots.current);
         }
-    }
-
-    /// Waits until something is to be done for entries.
-    pub(super) async fn wait_for_learned(deadline: Instant) {
-        if deadline == Instant::NEVER {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep(deadline.since(clock::now()).min(Duration::from_secs(3600))).await;
     }
 
     /// A worker has forwarded a frame. Its memory goes back to it.

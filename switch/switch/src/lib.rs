@@ -26,22 +26,22 @@ mod reports;
 mod secret;
 mod snapshots;
 mod start;
+mod within_tokio;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::engine::SwitchEngine;
-use tokio::sync::{mpsc, watch};
 use twinpath_bpf::KeepError;
 use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
 use twinpath_forwarding::learning::{ConfigError, NoMemory, Shared};
-use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
+use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, to_end};
 use twinpath_inspect::SwitchCounters;
 use twinpath_observe::metrics::{self as metrics, MetricsError};
 use twinpath_observe::report;
 use twinpath_port::GsoKinds;
+use twinpath_sys::event_loop::channel::{Receiver, Sender};
 use twinpath_sys::netns::NetnsError;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
@@ -164,9 +164,9 @@ struct Switching {
     settings: Vec<twinpath_config::Setting>,
     captures: Captures,
     /// Captures that have ended, by their number; the sender is for their threads.
-    ended: (mpsc::UnboundedSender<u32>, mpsc::UnboundedReceiver<u32>),
+    ended: (Sender<u32>, Receiver<u32>),
     /// Where metrics are offered, which may change.
-    offered: watch::Sender<Option<Rc<metrics::Server>>>,
+    offered: metrics::Offered,
     /// Clients that wait for a change to be complete.
     waiting: Vec<changes::Waiting>,
     homes: Homes,
@@ -226,5 +226,5 @@ pub fn run(
         metrics: plan.metrics,
     };
     let start = async |offered, socket: &Path| Switching::start(plan, source, offered, socket).await;
-    run_to_end(addresses, start, ready, Switching::stop)
+    within_tokio::run(to_end(addresses, start, ready, Switching::stop))?
 }

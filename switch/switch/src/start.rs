@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::engine::SwitchEngine;
-use tokio::sync::{mpsc, watch};
 use twinpath_attach::PlacedQueue;
 use twinpath_bpf::Unserved;
 use twinpath_config::{Offload, OnExit, PortName, Switch as SwitchConfig, SwitchPort};
@@ -16,10 +14,11 @@ use twinpath_host::machine::Machine;
 use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_inspect::SwitchCounters;
-use twinpath_observe::metrics;
+use twinpath_observe::metrics::Offered;
 use twinpath_observe::report;
 use twinpath_port::GsoKinds;
 use twinpath_sys::affinity::keep_current_thread_off;
+use twinpath_sys::event_loop::channel::bounded;
 use twinpath_sys::{Namespace, clock};
 use twinpath_time::Duration;
 use twinpath_vnet::Tap;
@@ -56,7 +55,7 @@ impl Switching {
     pub(super) async fn start(
         plan: SwitchPlan,
         source: Option<Source>,
-        offered: watch::Sender<Option<Rc<metrics::Server>>>,
+        offered: Offered,
         socket: &Path,
     ) -> Result<Self, SwitchError> {
         snapshots::check(plan.switch())?;
@@ -103,7 +102,7 @@ impl Switching {
             waiting: Vec::new(),
             offered,
             captures: Captures::default(),
-            ended: mpsc::unbounded_channel(),
+            ended: bounded(usize::MAX),
             source,
             plan,
         };

@@ -3,14 +3,14 @@
 
 use std::thread;
 
-use tokio::sync::oneshot;
+use twinpath_sys::event_loop::channel::SendOnce;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::costs::again::Again;
 use twinpath_worker::costs::{Costs, Measurement, Scope, measure_as};
 use twinpath_worker::thread::priority::Priority;
 
 /// The receiver of the result on the command socket.
-pub type Answer = oneshot::Sender<Result<serde_json::Value, String>>;
+pub type Answer = SendOnce<Result<serde_json::Value, String>>;
 
 /// Maximum number of clients that wait for one measurement: all clients that there can be.
 const WAITING_MAX: usize = twinpath_observe::command::CLIENTS_MAX;

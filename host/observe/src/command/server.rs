@@ -2,18 +2,22 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat};
+use rustix::net::sockopt::socket_peercred;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::time::timeout;
-use twinpath_sys::TrustedDir;
+use twinpath_sys::event_loop::{Line, Lines, Watched, sleep, timeout};
+use twinpath_sys::{TrustedDir, race};
+use twinpath_time::Duration;
 
 use super::{Answer, CLIENTS_MAX, CommandError, PATIENCE, REQUEST_MAX, Request, is_trusted};
 use crate::together::Together;
+
+/// Pause after accept failed for lack of descriptors: it would fail again at once.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Counts of clients, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,11 +33,12 @@ pub struct ServerCounters {
 }
 
 /// The listening socket. Dropping it removes its file.
-#[derive(Debug)]
 pub struct Server {
-    listener: UnixListener,
+    listener: Watched<UnixListener>,
     path: PathBuf,
     folder: TrustedDir,
+    /// The time for a client to send the rest of a request, and to read an answer.
+    pub(super) patience: Duration,
     /// The file's name in the folder.
     name: String,
     answered: Cell<u64>,
@@ -44,7 +49,7 @@ pub struct Server {
 
 impl Server {
     /// Listens on `path`. Creates its folder (0755) if it is missing. Removes the socket of a dead
-    /// instance, but not of a live one, and no other file. Needs a tokio runtime with I/O.
+    /// instance, but not of a live one, and no other file. Needs an event loop on this thread.
     ///
     /// The folder must belong to root or this user. It may be writable for others only if it is sticky,
     /// like /tmp: there others could take the name first, which is refused, but could neither remove nor
@@ -59,12 +64,18 @@ impl Server {
         let folder = TrustedDir::make_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
         clear_stale(path, &folder, &name)?;
         let listener = UnixListener::bind(path).map_err(failed)?;
+        let watched = listener.set_nonblocking(true).and_then(|()| Watched::readable(listener));
+        let listener = watched.map_err(|error| {
+            let _ = folder.remove(&name);
+            failed(error)
+        })?;
         // From here on the file is removed on any failure. The user of a client that connects between the two calls is
         // checked like any other.
         let server = Self {
             listener,
             path: path.to_owned(),
             folder,
+            patience: PATIENCE,
             name,
             answered: Cell::default(),
             refused_full: Cell::default(),
@@ -104,7 +115,7 @@ impl Server {
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
     {
-        self.serve_aside(handler, None::<fn(Request, std::os::unix::net::UnixStream)>).await
+        self.serve_aside(handler, None::<fn(Request, UnixStream)>).await
     }
 
     /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one sentence. A
@@ -116,31 +127,34 @@ impl Server {
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Request, std::os::unix::net::UnixStream),
+        C: Fn(Request, UnixStream),
     {
         let mut clients = Together::default();
         loop {
-            tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => clients.push(self.client(stream, &handler, aside.as_ref())),
-                    Ok((stream, _)) => {
-                        bump(&self.refused_full);
-                        // Without waiting: the answer fits into the socket's buffer or is lost.
-                        let text = line(&Answer::Error(format!("{CLIENTS_MAX} clients are connected already: try again")));
-                        let _ = stream.try_write(&text);
-                    }
-                    // Probably out of descriptors. Wait until a client ends, which frees some, or for a
-                    // pause: accept would fail again immediately.
-                    Err(error) => {
-                        tracing::warn!(%error, "command socket: cannot accept a client");
-                        let pause = tokio::time::sleep(std::time::Duration::from_millis(100));
-                        tokio::select! {
-                            () = pause => {}
-                            Some(()) = clients.next() => {}
-                        }
-                    }
-                },
-                Some(()) = clients.next() => {}
+            let accepted =
+                race!(async { Some(self.listener.read(|listener| listener.accept()).await) }, async {
+                    clients.ended().await;
+                    None
+                },);
+            match accepted {
+                Some(Ok((stream, _))) if clients.len() < CLIENTS_MAX => {
+                    clients.push(self.client(stream, &handler, aside.as_ref()));
+                }
+                Some(Ok((mut stream, _))) => {
+                    bump(&self.refused_full);
+                    // Without waiting: the answer fits into the socket's buffer or is lost.
+                    let text = line(&Answer::Error(format!(
+                        "{CLIENTS_MAX} clients are connected already: try again"
+                    )));
+                    let _ = stream.set_nonblocking(true).and_then(|()| stream.write(&text));
+                }
+                // Probably out of descriptors. Wait until a client ends, which frees some, or for a
+                // pause: accept would fail again immediately.
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "command socket: cannot accept a client");
+                    race!(sleep(PAUSE), clients.ended());
+                }
+                None => {}
             }
         }
     }
@@ -149,9 +163,9 @@ impl Server {
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Request, std::os::unix::net::UnixStream),
+        C: Fn(Request, UnixStream),
     {
-        if !stream.peer_cred().is_ok_and(|peer| is_trusted(peer.uid())) {
+        if !socket_peercred(&stream).is_ok_and(|peer| is_trusted(peer.uid.as_raw())) {
             bump(&self.refused_user);
             return;
         }
@@ -165,35 +179,29 @@ impl Server {
     where
         F: Fn(Request) -> H,
         H: Future<Output = Result<Value, String>>,
-        C: Fn(Request, std::os::unix::net::UnixStream),
+        C: Fn(Request, UnixStream),
     {
-        let (reader, mut writer) = stream.into_split();
-        let mut reader = BufReader::new(reader);
-        let mut request = Vec::new();
+        stream.set_nonblocking(true)?;
+        let mut lines = Lines::new(Watched::both(stream)?);
         loop {
-            request.clear();
-            let limit = REQUEST_MAX as u64;
-            let mut limited = (&mut reader).take(limit);
-            let length = timeout(PATIENCE, limited.read_until(b'\n', &mut request)).await??;
-            if length == 0 {
-                return Ok(());
-            }
-            if request.last() != Some(&b'\n') {
-                if length == REQUEST_MAX {
+            let request = match timeout(self.patience, lines.next(REQUEST_MAX)).await?? {
+                Line::Whole(request) => request,
+                Line::End(rest) if rest.is_empty() => return Ok(()),
+                Line::End(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Line::TooLong(_) => {
                     let text = line(&Answer::Error(format!("a request has at most {REQUEST_MAX} bytes")));
-                    timeout(PATIENCE, writer.write_all(&text)).await??;
+                    timeout(self.patience, lines.stream().write_all(&text)).await??;
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            };
             let asked = serde_json::from_slice(&request);
             if let (
                 Ok(request @ (Request::Capture(_) | Request::Sockets | Request::StandBy | Request::Drain(_))),
                 Some(answered_by),
             ) = (&asked, aside)
             {
-                let stream = reader.into_inner().reunite(writer).map_err(io::Error::other)?;
                 bump(&self.answered);
-                answered_by(request.clone(), stream.into_std()?);
+                answered_by(request.clone(), lines.into_stream().into_inner());
                 return Ok(());
             }
             let answer = match asked {
@@ -204,7 +212,7 @@ impl Server {
                 Err(error) => Answer::Error(format!("not a request: {error}")),
             };
             bump(&self.answered);
-            timeout(PATIENCE, writer.write_all(&line(&answer))).await??;
+            timeout(self.patience, lines.stream().write_all(&line(&answer))).await??;
         }
     }
 }

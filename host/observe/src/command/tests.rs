@@ -3,6 +3,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
+use twinpath_sys::event_loop::{EventLoop, on_a_thread};
+use twinpath_sys::race;
+use twinpath_time::Duration;
 
 use super::*;
 use crate::report::{Drop, Report};
@@ -27,25 +30,19 @@ fn handle(request: Request) -> Result<Value, String> {
 }
 
 /// Serves on a socket in a new directory while `client` runs on a separate thread; returns the counters.
-/// With `hurried`, the server's clock jumps to the next deadline whenever there is nothing to do.
+/// With `hurried`, clients are let go at once.
 fn served(hurried: bool, client: impl FnOnce(&Path) + Send + 'static) -> ServerCounters {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run").join("test.sock");
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().start_paused(hurried).build().unwrap();
-    let counters = runtime.block_on(async {
-        let server = Server::bind(&path).unwrap();
-        let (done, ended) = tokio::sync::oneshot::channel();
-        let socket = path.clone();
-        let thread = std::thread::spawn(move || {
-            client(&socket);
-            let _ = done.send(());
-        });
-        tokio::select! {
-            never = server.serve(|request| std::future::ready(handle(request))) => match never {},
-            _ = ended => {}
+    let counters = EventLoop::new().unwrap().run(async {
+        let mut server = Server::bind(&path).unwrap();
+        if hurried {
+            server.patience = Duration::from_millis(10);
         }
-        thread.join().expect("the client's assertions hold");
+        let socket = path.clone();
+        let ended = on_a_thread("client", move || client(&socket));
+        let serves = async { match server.serve(|request| std::future::ready(handle(request))).await {} };
+        race!(serves, async { ended.await.expect("the client's assertions hold") });
         server.counters()
     });
     assert!(!path.exists(), "the socket goes with its server");
@@ -181,8 +178,8 @@ fn one_client_too_many_is_told_so() {
 #[test]
 fn a_dead_socket_is_replaced_a_live_one_and_a_file_are_not() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _inside = runtime.enter();
+    let events = EventLoop::new().unwrap();
+    let _inside = events.enter();
     let dead = directory.path().join("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     let live = Server::bind(&dead).unwrap();
@@ -259,8 +256,8 @@ fn an_impostor_is_not_asked_believed_or_taken_over_from() {
         assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0);
     }
     // A name that another user has taken cannot be listened on.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _inside = runtime.enter();
+    let events = EventLoop::new().unwrap();
+    let _inside = events.enter();
     assert!(matches!(Server::bind(&path), Err(CommandError::InUse { .. })));
 }
 
@@ -295,8 +292,8 @@ fn another_user_is_neither_answered_nor_able_to_replace_the_socket() {
 #[test]
 fn a_folder_that_others_could_change_holds_no_command_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _inside = runtime.enter();
+    let events = EventLoop::new().unwrap();
+    let _inside = events.enter();
     let path = folder.path().join("run/test.sock");
     std::fs::create_dir(path.parent().unwrap()).unwrap();
     let mode = |mode| {
@@ -305,7 +302,7 @@ fn a_folder_that_others_could_change_holds_no_command_socket() {
     };
     for open in [0o770, 0o707, 0o777] {
         mode(open);
-        let refused = Server::bind(&path).unwrap_err();
+        let refused = Server::bind(&path).err().unwrap();
         assert!(matches!(refused, CommandError::Folder(TrustError::Mode { .. })), "{refused}");
         assert!(find_instances(&[path.parent().unwrap().to_owned()]).is_err());
     }
@@ -313,11 +310,11 @@ fn a_folder_that_others_could_change_holds_no_command_socket() {
     drop(Server::bind(&path).unwrap());
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(path.parent().unwrap(), &link).unwrap();
-    let refused = Server::bind(&link.join("test.sock")).unwrap_err();
+    let refused = Server::bind(&link.join("test.sock")).err().unwrap();
     assert!(matches!(refused, CommandError::Folder(TrustError::Link { .. })), "{refused}");
     if twinpath_test_rig::root_or_skip() {
         std::os::unix::fs::chown(path.parent().unwrap(), Some(NOBODY), None).unwrap();
-        let refused = Server::bind(&path).unwrap_err();
+        let refused = Server::bind(&path).err().unwrap();
         assert!(matches!(refused, CommandError::Folder(TrustError::Owner { uid: NOBODY, .. })), "{refused}");
         assert!(find_instances(&[path.parent().unwrap().to_owned()]).is_err());
     }

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,14 +15,13 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::time::timeout;
 use twinpath_inspect::Counter;
+use twinpath_sys::event_loop::{Latest, Watched, sleep, timeout};
+use twinpath_sys::race;
 use twinpath_time::Duration;
 
 use crate::holders::{Transport, holders};
+use crate::metrics::stream::Stream;
 use crate::metrics::{Format, encode};
 use crate::report::Report;
 use crate::together::Together;
@@ -44,6 +43,9 @@ pub struct Counters {
     /// Clients disconnected because they were too slow, or did not send HTTP.
     pub cut_off: Counter,
 }
+
+/// The present listener, which may change.
+pub type Offered = Latest<Option<Rc<Server>>>;
 
 /// The reason that metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -69,25 +71,27 @@ pub enum MetricsError {
 }
 
 /// The listener.
-#[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listener: Watched<TcpListener>,
     address: SocketAddr,
     counters: Arc<Counters>,
 }
 
 impl Server {
-    /// Listens on `address`; with port 0 the kernel chooses one. Needs a tokio runtime with I/O.
+    /// Listens on `address`; with port 0 the kernel chooses one. Needs an event loop on this thread.
     ///
     /// # Errors
     /// [`MetricsError`], with the process that holds the port if known.
-    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+    pub fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => MetricsError::InUse { address, holder: holder(address) },
             _ => MetricsError::Listen { address, source },
         };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(|source| MetricsError::Listen { address, source })?;
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let failed = |source| MetricsError::Listen { address, source };
+        let (bound, nonblocking) = (listener.local_addr(), listener.set_nonblocking(true));
+        let listener = nonblocking.and_then(|()| Watched::readable(listener)).map_err(failed)?;
+        let address = bound.map_err(failed)?;
         Ok(Self { listener, address, counters: Arc::default() })
     }
 
@@ -111,67 +115,64 @@ impl Server {
     {
         let mut clients = Together::default();
         loop {
-            tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) if clients.len() < CLIENTS_MAX => {
-                        clients.push(timeout(PATIENCE, client(stream, &scrape)));
-                    }
-                    Ok(_) => self.counters.refused_full.add(1),
-                    Err(error) => {
-                        tracing::warn!(%error, "metrics: cannot accept a client");
-                        tokio::select! {
-                            () = tokio::time::sleep(PAUSE) => {}
-                            Some(_) = clients.next() => {}
-                        }
-                    }
-                },
-                Some(served) = clients.next() => {
-                    if !matches!(served, Ok(Ok(()))) {
-                        self.counters.cut_off.add(1);
-                    }
+            let woken = race!(
+                async { Woken::Accepted(self.listener.read(|listener| listener.accept()).await) },
+                async { Woken::Served(matches!(clients.ended().await, Ok(Ok(())))) },
+            );
+            match woken {
+                Woken::Accepted(Ok((stream, _))) if clients.len() < CLIENTS_MAX => {
+                    clients.push(timeout(PATIENCE, client(stream, &scrape)));
                 }
+                Woken::Accepted(Ok(_)) => self.counters.refused_full.add(1),
+                Woken::Accepted(Err(error)) => {
+                    tracing::warn!(%error, "metrics: cannot accept a client");
+                    race!(sleep(PAUSE), async { drop(clients.ended().await) });
+                }
+                Woken::Served(true) => {}
+                Woken::Served(false) => self.counters.cut_off.add(1),
             }
         }
     }
 }
 
-/// Serves on the last server received. When a new one arrives, clients of the former one are disconnected.
+/// An event of the listener.
+enum Woken {
+    Accepted(io::Result<(TcpStream, SocketAddr)>),
+    /// A client has ended. Whether it got an answer.
+    Served(bool),
+}
+
+/// Serves on the server that is offered. When another one is, clients of the former one are disconnected.
 /// Runs until dropped.
-pub async fn serve_where_offered<F, H>(
-    mut offered: watch::Receiver<Option<Rc<Server>>>,
-    scrape: F,
-) -> Infallible
+pub async fn serve_where_offered<F, H>(offered: Offered, scrape: F) -> Infallible
 where
     F: Fn() -> H,
     H: Future<Output = Option<Report>>,
 {
     loop {
-        let server = offered.borrow_and_update().clone();
+        let (server, changes) = (offered.get(), offered.changes());
         let served = async {
             match &server {
-                Some(server) => server.serve(&scrape).await,
+                Some(server) => match server.serve(&scrape).await {},
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            never = served => match never {},
-            Ok(()) = offered.changed() => {}
-        }
+        race!(served, offered.changed_since(changes));
     }
 }
 
-async fn client<F, H>(stream: TcpStream, scrape: &F) -> Result<(), hyper::Error>
+async fn client<F, H>(stream: TcpStream, scrape: &F) -> Result<(), Box<dyn std::error::Error>>
 where
     F: Fn() -> H,
     H: Future<Output = Option<Report>>,
 {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, scrape).await) });
     // One scrape per connection, so that a scraper that disappears does not occupy a place.
-    http1::Builder::new()
+    let connection = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEADER_MAX)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+        .serve_connection(Stream::new(stream)?, service);
+    Ok(connection.await?)
 }
 
 async fn answer<F, H>(request: &Request<Incoming>, scrape: &F) -> Response<String>

@@ -11,6 +11,7 @@ mod http;
 mod of_owner;
 mod of_switch;
 mod rows;
+mod stream;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +26,7 @@ use twinpath_inspect::MetricKind;
 use crate::report::Report;
 
 pub use self::format::Format;
-pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server, serve_where_offered};
+pub use self::http::{CLIENTS_MAX, Counters, MetricsError, Offered, PATIENCE, Server, serve_where_offered};
 
 /// One family of metrics.
 pub struct Family {

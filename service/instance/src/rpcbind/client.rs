@@ -1,15 +1,15 @@
 //! A client of rpcbind.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 
-use tokio::net::UdpSocket;
-use tokio::time::{Duration, timeout};
 use twinpath_observe::holders::{Transport, is_held};
 use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, portmap_arguments, portmap_boolean, portmap_port};
 use twinpath_rpc::nfs3_types::portmap::{PMAP_PORT, PMAP_PROG, PROGRAM, VERSION, mapping};
 use twinpath_sys::clock;
+use twinpath_sys::event_loop::{Watched, timeout};
+use twinpath_time::Duration;
 
 use crate::rpcbind::Registration;
 
@@ -62,7 +62,7 @@ impl Known {
 /// # Errors
 /// Rpcbind does not answer.
 pub(crate) async fn set(wanted: &[Registration], known: &Mutex<Known>) -> Result<(), RpcbindError> {
-    let mut rpcbind = Rpcbind::open().await?;
+    let mut rpcbind = Rpcbind::open()?;
     let is = |registration, is_ours| {
         known.lock().unwrap_or_else(PoisonError::into_inner).is(registration, is_ours)
     };
@@ -119,7 +119,7 @@ pub(crate) async fn set(wanted: &[Registration], known: &Mutex<Known>) -> Result
 /// # Errors
 /// Rpcbind does not answer.
 pub(crate) async fn unset(ours: &[Registration]) -> Result<(), RpcbindError> {
-    let mut rpcbind = Rpcbind::open().await?;
+    let mut rpcbind = Rpcbind::open()?;
     for (program, version) in names(ours) {
         match rpcbind.others(program, version, ours).await?.as_slice() {
             // UNSET removes all protocols, regardless of the one that it names.
@@ -159,14 +159,18 @@ fn mapping_of(registration: Registration) -> mapping {
 
 /// A client of rpcbind.
 struct Rpcbind {
-    socket: UdpSocket,
+    socket: Watched<UdpSocket>,
     xid: u32,
 }
 
 impl Rpcbind {
-    async fn open() -> Result<Self, RpcbindError> {
-        let socket = bind().await.map_err(RpcbindError::Socket)?;
-        socket.connect((Ipv4Addr::LOCALHOST, PMAP_PORT)).await.map_err(RpcbindError::Socket)?;
+    fn open() -> Result<Self, RpcbindError> {
+        let connected = bind().and_then(|socket| {
+            socket.connect((Ipv4Addr::LOCALHOST, PMAP_PORT))?;
+            socket.set_nonblocking(true)?;
+            Watched::both(socket)
+        });
+        let socket = connected.map_err(RpcbindError::Socket)?;
         Ok(Self { socket, xid: clock::now().as_nanos() as u32 })
     }
 
@@ -213,7 +217,7 @@ impl Rpcbind {
         let mut message = Vec::new();
         Call { xid: self.xid, program, version, procedure, auth: &auth, args: &args }.write(&mut message);
         for _ in 0..TRIES {
-            self.socket.send(&message).await.map_err(RpcbindError::Absent)?;
+            self.socket.write(|socket| socket.send(&message)).await.map_err(RpcbindError::Absent)?;
             if let Ok(reply) = timeout(REPLY_TIME, self.reply()).await {
                 return reply;
             }
@@ -225,7 +229,8 @@ impl Rpcbind {
     async fn reply(&self) -> Result<Vec<u8>, RpcbindError> {
         let mut buffer = [0; REPLY_LEN];
         loop {
-            let len = self.socket.recv(&mut buffer).await.map_err(RpcbindError::Absent)?;
+            let len =
+                self.socket.read(|socket| socket.recv(&mut buffer)).await.map_err(RpcbindError::Absent)?;
             let reply = Reply::parse(&buffer[..len])?;
             if reply.xid == self.xid {
                 return Ok(reply.outcome.map_err(ReplyError::from)?.to_vec());
@@ -235,14 +240,14 @@ impl Rpcbind {
 }
 
 /// A socket on loopback, with a privileged port if permitted.
-async fn bind() -> io::Result<UdpSocket> {
+fn bind() -> io::Result<UdpSocket> {
     for port in PRIVILEGED.rev() {
-        match UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await {
+        match UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             // Not root: rpcbind refuses calls from other ports, and the refusal is logged.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
             outcome => return outcome,
         }
     }
-    UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+    UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::time::{Duration, Instant, sleep_until};
+use twinpath_sys::event_loop::channel::{Receiver, Sender, bounded};
+use twinpath_sys::event_loop::{Task, sleep_until, spawn};
+use twinpath_sys::{clock, race};
+use twinpath_time::{Duration, Instant};
 
 use crate::rpcbind::Registration;
 use crate::rpcbind::client::{self, Known, RpcbindError};
@@ -20,16 +21,15 @@ const FIRST_TRY: Duration = Duration::from_millis(100);
 const BETWEEN_SIGNS: Duration = Duration::from_secs(1);
 
 /// Registrations that are kept until they are [removed](Self::unset). Dropping this leaves them registered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Registered {
     known: Arc<Mutex<Known>>,
-    again: Arc<Notify>,
-    keeper: Option<JoinHandle<()>>,
+    keeper: Option<(Task, Sender<()>)>,
 }
 
 impl Registered {
-    /// Registers the programs, and warns of those that cannot be registered; they are served anyway. Must
-    /// be called on a tokio runtime, on which it continues.
+    /// Registers the programs, and warns of those that cannot be registered; they are served anyway. Called
+    /// within an event loop, in which it continues.
     pub async fn set(wanted: &[Registration]) -> Self {
         let mut registered = Self::default();
         if wanted.is_empty() {
@@ -37,29 +37,32 @@ impl Registered {
         }
         // Opened before the first call to rpcbind, so that no start is missed.
         let signs = Signs::open();
-        let first = registered.keeper_of(wanted);
+        let (ask, asked) = bounded(1);
+        let first = Keeper { wanted: wanted.to_vec(), known: Arc::clone(&registered.known), asked };
         let failed = first.try_once().await.err();
         if let Some(error) = &failed {
             tracing::warn!(
                 "not registered with rpcbind: {error}. Clients have to be told the port until it is started (systemctl start rpcbind)"
             );
         }
-        registered.keeper = Some(tokio::spawn(first.keep(signs, failed.is_some())));
+        match spawn(first.keep(signs, failed.is_some())) {
+            Ok(task) => registered.keeper = Some((task, ask)),
+            Err(error) => tracing::warn!("registrations with rpcbind are not kept: {error}"),
+        }
         registered
-    }
-
-    fn keeper_of(&self, wanted: &[Registration]) -> Keeper {
-        Keeper { wanted: wanted.to_vec(), known: Arc::clone(&self.known), again: Arc::clone(&self.again) }
     }
 
     /// Checks whether everything is registered, and registers what is missing.
     pub fn look_again(&self) {
-        self.again.notify_one();
+        if let Some((_, ask)) = &self.keeper {
+            // If there is no room, it has been asked already.
+            let _ = ask.try_send(());
+        }
     }
 
     /// Removes the registrations.
     pub async fn unset(mut self) {
-        self.stop().await;
+        self.stop();
         let ours = std::mem::take(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner).ours);
         if ours.is_empty() {
             return;
@@ -71,18 +74,14 @@ impl Registered {
         }
     }
 
-    async fn stop(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.abort();
-            // The task was asked to end, so it ends immediately.
-            let _ = keeper.await;
-        }
+    fn stop(&mut self) {
+        self.keeper.take().into_iter().for_each(|(task, _)| task.abort());
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.keeper.iter().for_each(JoinHandle::abort);
+        self.stop();
     }
 }
 
@@ -90,7 +89,8 @@ impl Drop for Registered {
 struct Keeper {
     wanted: Vec<Registration>,
     known: Arc<Mutex<Known>>,
-    again: Arc<Notify>,
+    /// A check is requested.
+    asked: Receiver<()>,
 }
 
 impl Keeper {
@@ -98,12 +98,12 @@ impl Keeper {
         client::set(&self.wanted, &self.known).await
     }
 
-    async fn keep(self, mut signs: Signs, mut is_due: bool) {
+    async fn keep(mut self, mut signs: Signs, mut is_due: bool) {
         loop {
             if is_due {
                 self.try_for_a_while(&mut signs).await;
             }
-            let rested = Instant::now() + BETWEEN_SIGNS;
+            let rested = clock::now() + BETWEEN_SIGNS;
             self.sign(&mut signs).await;
             sleep_until(rested).await;
             is_due = true;
@@ -111,27 +111,36 @@ impl Keeper {
     }
 
     /// Waits until rpcbind may have started, or until a check is requested.
-    async fn sign(&self, signs: &mut Signs) {
-        tokio::select! {
-            () = signs.next() => {}
-            () = self.again.notified() => {}
-        }
+    async fn sign(&mut self, signs: &mut Signs) {
+        let asked = async {
+            if self.asked.recv().await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        };
+        race!(signs.next(), asked);
     }
 
     /// Repeats until rpcbind has answered, or the attempts are used up; a sign starts over.
-    async fn try_for_a_while(&self, signs: &mut Signs) {
-        let (mut tries, mut pause, mut due) = (0, FIRST_TRY, Instant::now() + FIRST_TRY);
+    async fn try_for_a_while(&mut self, signs: &mut Signs) {
+        let (mut tries, mut pause, mut due): (u32, Duration, Instant) =
+            (0, FIRST_TRY, clock::now() + FIRST_TRY);
         while tries < TRIES {
-            tokio::select! {
-                () = sleep_until(due) => (tries, pause) = (tries + 1, 2 * pause),
-                () = self.sign(signs) => {
-                    // A sign never delays an attempt that is already due.
-                    (tries, pause) = (0, pause.min(BETWEEN_SIGNS));
-                    due = due.min(Instant::now() + pause);
-                    continue;
-                }
+            let is_due = async {
+                sleep_until(due).await;
+                true
+            };
+            let sign = async {
+                self.sign(signs).await;
+                false
+            };
+            if !race!(is_due, sign) {
+                // A sign never delays an attempt that is already due.
+                (tries, pause) = (0, pause.min(BETWEEN_SIGNS));
+                due = due.min(clock::now() + pause);
+                continue;
             }
-            due = Instant::now() + pause;
+            (tries, pause) = (tries + 1, 2 * pause);
+            due = clock::now() + pause;
             match self.try_once().await {
                 Ok(()) => return,
                 Err(error) => tracing::debug!("not registered with rpcbind: {error}"),

@@ -11,8 +11,7 @@ use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use twinpath_sys::event_loop::{Watched, yield_now};
 
 /// The directory of rpcbind's files.
 const FOLDER: &str = "/run";
@@ -29,7 +28,7 @@ const EVENTS_MAX: u32 = 64;
 
 /// Watches for signs. If no watch can be made there are none, which is logged once.
 pub(crate) struct Signs {
-    watch: Option<AsyncFd<OwnedFd>>,
+    watch: Option<Watched<OwnedFd>>,
 }
 
 impl Signs {
@@ -42,25 +41,24 @@ impl Signs {
         Self { watch: watch.ok() }
     }
 
-    fn watch() -> io::Result<AsyncFd<OwnedFd>> {
+    fn watch() -> io::Result<Watched<OwnedFd>> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&fd, FOLDER, WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
         watch_lock(&fd);
-        #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-        AsyncFd::with_interest(fd, Interest::READABLE)
+        Watched::readable(fd)
     }
 
     /// Waits for the next sign.
     pub(crate) async fn next(&mut self) {
         let Some(watch) = &self.watch else { return std::future::pending().await };
         loop {
-            let Ok(mut ready) = watch.readable().await else { return std::future::pending().await };
-            let (is_sign, is_all) = read(ready.get_inner());
+            watch.until_readable().await;
+            let (is_sign, is_all) = read(watch.get_ref());
             if is_all {
-                ready.clear_ready();
+                watch.clear();
             } else {
                 // Events may arrive without end, and this thread has other work.
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
             if is_sign {
                 return;

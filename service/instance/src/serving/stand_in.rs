@@ -1,16 +1,15 @@
 //! The stand-in: one more worker, which serves the kernel's sockets in place of a worker that is stuck.
 
-use std::future::pending;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
-use tokio::time::Instant as Due;
-use twinpath_host::{StartError, readable_copy, until_readable};
+use twinpath_host::{StartError, readable_copy, until};
 use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeCommand, ServeConfig, TcpTotals};
-use twinpath_time::Duration;
+use twinpath_sys::event_loop::Watched;
+use twinpath_sys::{clock, race};
+use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
 
@@ -30,17 +29,17 @@ pub struct StandIn {
     /// The handle of the worker.
     pub worker: WorkerHandle,
     /// Readable when the worker has sent an event.
-    says: AsyncFd<OwnedFd>,
+    says: Watched<OwnedFd>,
     /// Whether it has been told to serve.
     serves: bool,
     /// When to check whether it is still needed.
-    look_at: Option<Due>,
+    look_at: Option<Instant>,
 }
 
 impl StandIn {
     /// Starts a stand-in for these services, beside `workers` workers. Its limits are separate, and as high as
     /// those of one worker. It is not pinned to a CPU, because the stuck worker may occupy its own. Called
-    /// within a tokio runtime.
+    /// within an event loop.
     ///
     /// # Errors
     ///
@@ -90,16 +89,7 @@ impl StandIn {
 
     /// Waits for an event of the stand-in or, while a worker is stuck, for the next check.
     pub async fn is_due(&self) {
-        let late = async {
-            match self.look_at {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            () = until_readable(Some(&self.says)) => {}
-            () = late => {}
-        }
+        race!(self.says.event(), until(self.look_at));
     }
 
     /// Whether it has nothing to do: no worker is stuck, and it has no open connection.
@@ -111,13 +101,13 @@ impl StandIn {
     /// Makes the next check due now, if it serves: a worker has work that it may be stuck with.
     pub fn look_soon(&mut self) {
         if self.serves {
-            self.look_at = Some(Due::now());
+            self.look_at = Some(clock::now());
         }
     }
 
     /// Makes the next check due after a while, if it serves.
     pub fn look_later(&mut self) {
-        self.look_at = self.serves.then(|| Due::now() + LOOK_INTERVAL);
+        self.look_at = self.serves.then(|| clock::now() + LOOK_INTERVAL);
     }
 
     /// Lets it serve, or step back.

@@ -11,19 +11,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::net::UnixStream;
-use tokio::sync::mpsc;
-use tokio::task::JoinError;
-use tokio::time::{sleep, timeout};
-use twinpath_host::readable;
 use twinpath_observe::command::Request;
+use twinpath_sys::event_loop::channel::Sender;
+use twinpath_sys::event_loop::{Line, Lines, Watched, on_a_thread, sleep, timeout};
+use twinpath_sys::race;
 use twinpath_time::Duration;
 
 use crate::hold::{Held, Inherited, Name, STOPPING};
@@ -41,6 +38,9 @@ const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
 /// How long a process may take to end after it has closed its sockets: closing a packet socket takes tens of
 /// milliseconds.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest message of a first instance, in bytes. It names a few processes.
+const MESSAGE_MAX: usize = 4096;
 
 /// A change of the first instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,8 +85,8 @@ struct Others {
 
 impl Others {
     /// Takes a message of the first instance in.
-    fn learn(&mut self, line: &str) {
-        match serde_json::from_str(line) {
+    fn learn(&mut self, line: &[u8]) {
+        match serde_json::from_slice(line) {
             Ok(ToStandby::Others { pids, taker }) => {
                 self.taker = taker;
                 for pid in pids.into_iter().filter(|pid| *pid < std::process::id()) {
@@ -106,7 +106,7 @@ impl Others {
 
     /// Takes in what the first instance has said before its end.
     async fn read_rest(&mut self, messages: &mut Messages) {
-        while let Ok(Ok(Some(line))) = timeout(LOOK_INTERVAL, messages.next_line()).await {
+        while let Ok(Some(line)) = timeout(LOOK_INTERVAL, next_message(messages)).await {
             self.learn(&line);
         }
     }
@@ -125,10 +125,18 @@ impl Others {
 }
 
 /// The lines of the first instance.
-type Messages = Lines<BufReader<UnixStream>>;
+type Messages = Lines<UnixStream>;
 
-fn messages(stream: StdStream) -> io::Result<Messages> {
-    Ok(BufReader::new(UnixStream::from_std(nonblocking(stream)?)?).lines())
+fn messages(stream: UnixStream) -> io::Result<Messages> {
+    Ok(Lines::new(Watched::readable(nonblocking(stream)?)?))
+}
+
+/// The next line; `None` once the connection has ended, or sends what is no line.
+async fn next_message(messages: &mut Messages) -> Option<Vec<u8>> {
+    match messages.next(MESSAGE_MAX).await {
+        Ok(Line::Whole(line) | Line::End(line)) if !line.is_empty() => Some(line),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// A watch over the first instance, by another process.
@@ -137,7 +145,7 @@ pub struct FirstWatch {
     process: OwnedFd,
     from: PathBuf,
     /// Open for as long as the first instance has the sockets that we know.
-    stream: StdStream,
+    stream: UnixStream,
     names: Vec<Name>,
     /// The sockets in which something may wait.
     sockets: Vec<OwnedFd>,
@@ -174,14 +182,14 @@ impl FirstWatch {
 
     /// Sends each change of the first instance, until it has ended or its sockets have changed, which is sent
     /// last. Ends early if the receiver is gone.
-    pub async fn run<T: From<First>>(self, tell: &mpsc::Sender<T>) {
+    pub async fn run<T: From<First>>(self, tell: &Sender<T>) {
         let end = self.follow(tell).await.unwrap_or_else(|error| First::Changed(error.to_string()));
         let _ = tell.send(end.into()).await;
     }
 
     /// Sends all changes but the last one, and returns that one.
-    async fn follow<T: From<First>>(self, tell: &mpsc::Sender<T>) -> io::Result<First> {
-        let process = readable(self.process.try_clone()?)?;
+    async fn follow<T: From<First>>(self, tell: &Sender<T>) -> io::Result<First> {
+        let process = Watched::readable(self.process.try_clone()?)?;
         let mut messages = messages(self.stream.try_clone()?)?;
         let mut others = Others::default();
         let waiting = Waiting::new(&self.sockets)?;
@@ -192,22 +200,30 @@ impl FirstWatch {
             );
         }
         loop {
-            tokio::select! {
-                line = messages.next_line() => if let Ok(Some(line)) = line {
+            let heard = race!(async { Ok(Heard::Message(next_message(&mut messages).await)) }, async {
+                self.until_stuck(&waiting).await.map(Heard::Stuck)
+            },);
+            match heard? {
+                Heard::Message(Some(line)) => {
                     others.learn(&line);
                     continue;
-                },
-                stuck = self.until_stuck(&waiting) => {
-                    let stopped = stuck?;
+                }
+                Heard::Message(None) => {}
+                Heard::Stuck(stopped) => {
                     if tell.send(First::Stuck.into()).await.is_err() {
                         return Ok(First::Back);
                     }
-                    tokio::select! {
-                        _ = process.readable() => {
-                            others.read_rest(&mut messages).await;
-                            return Ok(others.gone());
-                        }
-                        () = self.until_moves(&stopped) => {}
+                    let ended = async {
+                        process.until_readable().await;
+                        true
+                    };
+                    let moves = async {
+                        self.until_moves(&stopped).await;
+                        false
+                    };
+                    if race!(ended, moves) {
+                        others.read_rest(&mut messages).await;
+                        return Ok(others.gone());
                     }
                     if tell.send(First::Back.into()).await.is_err() {
                         return Ok(First::Back);
@@ -220,7 +236,7 @@ impl FirstWatch {
             loop {
                 // After a reload it goes on.
                 let patience = if others.is_outdated { LOOK_INTERVAL } else { END_PATIENCE };
-                if timeout(patience, process.readable()).await.is_ok() {
+                if timeout(patience, process.until_readable()).await.is_ok() {
                     return Ok(others.gone());
                 }
                 match self.ask_again().await {
@@ -288,10 +304,18 @@ impl FirstWatch {
     }
 
     /// Asks for the sockets again.
-    async fn ask_again(&self) -> Result<Again, JoinError> {
+    async fn ask_again(&self) -> io::Result<Again> {
         let (from, names) = (self.from.clone(), self.names.clone());
-        tokio::task::spawn_blocking(move || again(&from, &names)).await
+        on_a_thread("ask-again", move || again(&from, &names)).await
     }
+}
+
+/// An event of the first instance.
+enum Heard {
+    /// It has sent a message; `None`: the connection has ended.
+    Message(Option<Vec<u8>>),
+    /// It is stuck since its threads had this progress.
+    Stuck(Progress),
 }
 
 /// The progress of a process's threads, according to the kernel.
@@ -326,7 +350,7 @@ fn is_stopped(stat: &str) -> bool {
 /// The answer of the first instance when it is asked again for its sockets.
 enum Again {
     /// It has the same sockets.
-    Same(StdStream),
+    Same(UnixStream),
     /// It has other sockets, or refuses.
     Refused(String),
     /// It cannot answer now; ask later.
@@ -354,7 +378,7 @@ fn again(from: &Path, names: &[Name]) -> Again {
     }
 }
 
-fn nonblocking(stream: StdStream) -> io::Result<StdStream> {
+fn nonblocking(stream: UnixStream) -> io::Result<UnixStream> {
     stream.set_nonblocking(true)?;
     Ok(stream)
 }
@@ -368,7 +392,7 @@ mod tests {
         let mut others = Others::default();
         assert_eq!(others.gone(), First::Gone);
         let say = |pids: &[u32], taker| {
-            serde_json::to_string(&ToStandby::Others { pids: pids.to_vec(), taker }).expect("it is text")
+            serde_json::to_vec(&ToStandby::Others { pids: pids.to_vec(), taker }).expect("it is text")
         };
         let own = std::process::id();
         others.learn(&say(&[own, own + 1], false));
@@ -377,8 +401,8 @@ mod tests {
         assert_eq!(others.gone(), First::Succeeded, "a new instance goes on");
         others.learn(&say(&[1, own], false));
         assert_eq!(others.gone(), First::Succeeded, "another standby comes before this one, and lives");
-        others.learn("{\"more\":7}");
-        others.learn("\"ask-again\"");
+        others.learn(b"{\"more\":7}");
+        others.learn(b"\"ask-again\"");
         assert!(matches!(others.gone(), First::Changed(_)));
     }
 

@@ -12,10 +12,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
-use tokio::time::sleep;
 use twinpath_sys::clock;
+use twinpath_sys::event_loop::channel::Sender;
+use twinpath_sys::event_loop::{Task, sleep, spawn};
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::WorkerCounters;
 
@@ -66,7 +65,7 @@ struct WorkerSockets {
 /// descriptors: while a duplicate is open, the kernel would still assign connections to that listener.
 pub struct Watched {
     _workers: Arc<Vec<WorkerSockets>>,
-    task: AbortHandle,
+    task: Task,
 }
 
 impl Drop for Watched {
@@ -77,16 +76,16 @@ impl Drop for Watched {
 
 impl Watched {
     /// Watches the sockets of the workers with these counters (in the order of the workers), and sends an event
-    /// when something has waited for `patience`. Called within a tokio runtime.
+    /// when something has waited for `patience`. Called within an event loop.
     ///
     /// # Errors
     ///
     /// There is no descriptor left.
-    pub fn begin<T: From<WatchEvent> + Send + 'static>(
+    pub fn begin<T: From<WatchEvent> + 'static>(
         held: &[Held],
         workers: impl Iterator<Item = Arc<WorkerCounters>>,
         patience: Duration,
-        tell: mpsc::Sender<T>,
+        tell: Sender<T>,
     ) -> io::Result<Self> {
         let mut workers: Vec<WorkerSockets> =
             workers.map(|counters| WorkerSockets { sockets: Vec::new(), counters }).collect();
@@ -94,12 +93,12 @@ impl Watched {
         let waiting = Waiting::new(workers.iter().flat_map(|worker| &worker.sockets))?;
         let workers = Arc::new(workers);
         let watch = Watch { workers: Arc::downgrade(&workers), waiting, patience };
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             if let Err(error) = watch.run(&tell).await {
                 tracing::warn!("a worker that is stuck is found by claimed frames only: {error}");
             }
-        });
-        Ok(Self { _workers: workers, task: task.abort_handle() })
+        })?;
+        Ok(Self { _workers: workers, task })
     }
 }
 
@@ -111,7 +110,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn run<T: From<WatchEvent>>(&self, tell: &mpsc::Sender<T>) -> io::Result<()> {
+    async fn run<T: From<WatchEvent>>(&self, tell: &Sender<T>) -> io::Result<()> {
         let (late, rest) = (self.patience * 3 / 4, self.patience / 4);
         loop {
             let Some(before) = self.arm()? else { return Ok(()) };

@@ -8,8 +8,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::unix::AsyncFd;
-use twinpath_host::readable;
+use twinpath_sys::event_loop::Watched;
 
 /// A time-out that expires immediately.
 pub(crate) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -19,11 +18,11 @@ const EVENTS: usize = 16;
 
 /// An epoll over sockets, which does not keep them open.
 pub(crate) struct Waiting {
-    epoll: AsyncFd<OwnedFd>,
+    epoll: Watched<OwnedFd>,
 }
 
 impl Waiting {
-    /// Registers the sockets, to be armed later. Must be called within a tokio runtime.
+    /// Registers the sockets, to be armed later. Called within an event loop.
     ///
     /// # Errors
     /// What `epoll_create1(2)` or `epoll_ctl(2)` returns.
@@ -32,7 +31,7 @@ impl Waiting {
         for socket in sockets {
             epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::ONESHOT)?;
         }
-        Ok(Self { epoll: readable(epoll)? })
+        Ok(Self { epoll: Watched::readable(epoll)? })
     }
 
     /// Arms each of these sockets for one event, when it is readable. A socket that is already readable
@@ -55,13 +54,13 @@ impl Waiting {
     /// What `epoll_wait(2)` returns.
     pub(crate) async fn something(&self) -> io::Result<()> {
         loop {
-            let mut ready = self.epoll.readable().await?;
+            self.epoll.until_readable().await;
             let mut events = Vec::with_capacity(EVENTS);
             epoll::wait(self.epoll.get_ref(), rustix::buffer::spare_capacity(&mut events), Some(&AT_ONCE))?;
             if !events.is_empty() {
                 return Ok(());
             }
-            ready.clear_ready();
+            self.epoll.clear();
         }
     }
 }

@@ -16,18 +16,18 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use slab::Slab;
-use tokio::io::unix::AsyncFd;
 use twinpath_attach::mirror::table::{Link, Tables};
 use twinpath_attach::mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_attach::path::XdpAnnouncements;
 use twinpath_attach::path::forwarding::takes_redirected;
 use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan, ReceiveThread};
 use twinpath_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
-use twinpath_host::{Awaited, readable_copy};
+use twinpath_host::{Awaited, readable_copy, until_readable};
 use twinpath_observe::together::first_of;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
+use twinpath_sys::event_loop::Watched;
 use twinpath_sys::netns::{NetnsError, Visit};
-use twinpath_sys::{Namespace, clock};
+use twinpath_sys::{Namespace, clock, race};
 use twinpath_time::{Duration, Instant};
 use twinpath_vxlan::{OpenError, UdpPorts, VxlanConfig, VxlanPort};
 
@@ -54,7 +54,7 @@ struct Interfaces {
     /// The queues that carry them, one for each worker, until the workers get them.
     queues: Vec<PlacedQueue>,
     /// Readable when a worker was found stuck.
-    stuck: Option<AsyncFd<OwnedFd>>,
+    stuck: Option<Watched<OwnedFd>>,
     /// What drivers can do with XDP, once one forwards frames.
     xdp: Option<Awaited<XdpAnnouncements>>,
 }
@@ -112,29 +112,22 @@ impl Home {
             Some(Interfaces { stuck, xdp, .. }) => (stuck.as_ref(), xdp.as_mut()),
             None => (None, None),
         };
-        let stuck = async {
-            match stuck {
-                Some(fd) => match fd.readable().await {
-                    Ok(mut guard) => guard.clear_ready(),
-                    Err(_) => std::future::pending().await,
-                },
-                None => std::future::pending().await,
-            }
-        };
-        let xdp = async {
-            match xdp {
-                Some(announcements) => match announcements.next().await {
-                    Ok(()) => (),
-                    Err(never) => match never {},
-                },
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            event = self.mirror.next() => Ok(Heard::Kernel(event?)),
-            () = stuck => Ok(Heard::Stuck),
-            () = xdp => Ok(Heard::Xdp),
-        }
+        race!(
+            async { Ok(Heard::Kernel(self.mirror.next().await?)) },
+            async {
+                until_readable(stuck).await;
+                Ok(Heard::Stuck)
+            },
+            async {
+                match xdp {
+                    Some(announcements) => match announcements.next().await {
+                        Ok(()) => Ok(Heard::Xdp),
+                        Err(never) => match never {},
+                    },
+                    None => std::future::pending().await,
+                }
+            },
+        )
     }
 }
 

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
-use tokio::io::unix::AsyncFd;
-use tokio::time::Instant as Deadline;
 use twinpath_frame::BURST_MAX;
-use twinpath_host::{readable, readable_copy};
+use twinpath_host::{readable_copy, until};
 use twinpath_port::PortId;
 use twinpath_shm::{Listener, OfferError, SLOTS_DEFAULT, ShmConfig, ShmPort};
-use twinpath_time::Duration;
+use twinpath_sys::event_loop::{Watched, timeout};
+use twinpath_sys::{clock, race};
+use twinpath_time::{Duration, Instant};
 
 use super::kind::{About, Due, Kind, Making, OpenError, Opened, Opening, Step};
 
@@ -28,19 +28,19 @@ enum Stage {
     /// Nobody is connected.
     Waits,
     /// One is connected, and has not said its version; until then.
-    Greets(AsyncFd<OwnedFd>, Deadline),
+    Greets(Watched<OwnedFd>, Instant),
     /// It has its end of the port.
-    Has(AsyncFd<OwnedFd>),
+    Has(Watched<OwnedFd>),
 }
 
 /// The socket of a memory port, and its application.
 pub(crate) struct Memory {
     listener: Listener,
-    offered: AsyncFd<OwnedFd>,
+    offered: Watched<OwnedFd>,
     path: PathBuf,
     stage: Stage,
     /// No connection is accepted before this time.
-    paused_until: Option<Deadline>,
+    paused_until: Option<Instant>,
 }
 
 impl Memory {
@@ -65,30 +65,22 @@ impl Memory {
     /// Waits until [`Kind::step`] has something to do. Cancelling it loses nothing.
     async fn is_due(&self) {
         let accepts = async {
-            if let Some(until) = self.paused_until {
-                tokio::time::sleep_until(until).await;
+            if self.paused_until.is_some() {
+                until(self.paused_until).await;
             }
-            if let Ok(mut guard) = self.offered.readable().await {
-                guard.clear_ready();
-            }
+            self.offered.event().await;
         };
         let said = async {
             match &self.stage {
                 Stage::Waits => std::future::pending().await,
                 Stage::Greets(connection, until) => {
-                    if let Ok(Ok(mut guard)) = tokio::time::timeout_at(*until, connection.readable()).await {
-                        guard.clear_ready();
-                    }
+                    // Late is as good as said.
+                    let _ = timeout(until.since(clock::now()), connection.event()).await;
                 }
-                Stage::Has(connection) => {
-                    drop(connection.readable().await.map(|mut guard| guard.clear_ready()))
-                }
+                Stage::Has(connection) => connection.event().await,
             }
         };
-        tokio::select! {
-            () = accepts => {}
-            () = said => {}
-        }
+        race!(accepts, said);
     }
 
     /// Takes connections: the first one may get the port, others are closed while it has it.
@@ -97,9 +89,9 @@ impl Memory {
         loop {
             match self.listener.accept() {
                 Ok(None) => return,
-                Ok(Some(connection)) => match (&self.stage, readable(connection)) {
+                Ok(Some(connection)) => match (&self.stage, Watched::readable(connection)) {
                     (Stage::Waits, Ok(connection)) => {
-                        self.stage = Stage::Greets(connection, Deadline::now() + GREETING)
+                        self.stage = Stage::Greets(connection, clock::now() + GREETING)
                     }
                     // One that is refused finds its connection closed.
                     (_, Ok(_)) => {}
@@ -107,17 +99,17 @@ impl Memory {
                 },
                 Err(error) => {
                     tracing::warn!("{}: cannot accept an application: {error}", self.path.display());
-                    self.paused_until = Some(Deadline::now() + PAUSE);
+                    self.paused_until = Some(clock::now() + PAUSE);
                     return;
                 }
             }
         }
     }
 
-    fn greet(&mut self, connection: AsyncFd<OwnedFd>, until: Deadline, number: Option<u16>) -> Step {
+    fn greet(&mut self, connection: Watched<OwnedFd>, until: Instant, number: Option<u16>) -> Step {
         let Some(number) = number else {
             // The queue of the application before is still on its way back.
-            if Deadline::now() < until {
+            if clock::now() < until {
                 self.stage = Stage::Greets(connection, until);
             }
             return Step::Nothing;
@@ -137,7 +129,7 @@ impl Memory {
                 let who = format!("process {} is connected", self.application().unwrap_or(0));
                 Step::Connected(vec![Box::new(port)], who)
             }
-            Err(OfferError::Silent) if Deadline::now() < until => {
+            Err(OfferError::Silent) if clock::now() < until => {
                 self.stage = Stage::Greets(connection, until);
                 Step::Nothing
             }
@@ -211,6 +203,8 @@ mod tests {
     };
     use twinpath_shm::{MAGIC, VERSION};
 
+    use twinpath_sys::event_loop::EventLoop;
+
     use super::*;
 
     /// An application that has connected and said its version.
@@ -228,8 +222,7 @@ mod tests {
     #[test]
     fn the_next_application_gets_the_port_when_the_queue_of_the_former_one_is_back() {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        EventLoop::new().unwrap().run(async {
             let name = "memory:app".parse().unwrap();
             let making = Making { name: &name, switch: "sw0", folder: folder.path() };
             let mut memory = Memory::offer(&making).unwrap();

@@ -25,8 +25,8 @@ use twinpath_bpf::{KeptEntry, Offload};
 use twinpath_config::{Endpoint, Switch};
 use twinpath_forwarding::openflow::pipeline::{Pipeline, Snapshot, Worker};
 use twinpath_forwarding::openflow::{OpenFlowSwitch, SwitchInfo};
-use twinpath_sys::clock;
-use twinpath_time::{Duration, Instant};
+use twinpath_sys::event_loop::sleep_until;
+use twinpath_sys::{clock, race};
 
 use crate::controllers::{Bound, Controllers, Tls, TlsError};
 
@@ -192,15 +192,6 @@ impl OpenFlow {
         let now = clock::now();
         let kept_until = self.tables().kernel.kept_until();
         let deadline = self.fail.deadline().min(self.versions.deadline()).min(kept_until);
-        let due = async {
-            if deadline == Instant::NEVER {
-                return std::future::pending().await;
-            }
-            tokio::time::sleep(deadline.since(now).min(Duration::from_secs(3600))).await;
-        };
-        tokio::select! {
-            () = self.controllers.wait(now) => {}
-            () = due => {}
-        }
+        race!(self.controllers.wait(now), sleep_until(deadline));
     }
 }
