@@ -10,8 +10,8 @@ use rustix::time::Timespec;
 use twinpath_frame::{Burst, Checksum, Frame, GsoKind, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, PortQueue, WaitSource};
-use twinpath_sys::Namespace;
-use twinpath_test_rig::{ifindex, ip, quiet, root_or_skip};
+use twinpath_sys::{Namespace, affinity};
+use twinpath_test_rig::{ifindex, ip, quiet, root_or_skip, until};
 use twinpath_time::Instant;
 use twinpath_vnet::{QUEUE_FRAMES, SocketConfig, Tap, TapError, TapHandle, VnetPort, open_socket};
 
@@ -94,6 +94,8 @@ fn cable() -> (End, End) {
     for name in ["va", "vb"] {
         ip(&namespace, &["link", "set", name, "up"]);
     }
+    // Until then the kernel drops what is sent.
+    until("both ends are up", || ip(&namespace, &["link"]).matches("state UP").count() == 2);
     let [a, b] = ["va", "vb"]
         .map(|name| End::new(VnetPort::socket(PORT, ifindex(&namespace, name), socket(&namespace, name))));
     (a, b)
@@ -179,6 +181,8 @@ fn a_burst_is_found_whole_and_what_the_pool_cannot_hold_stays_in_the_kernel() {
     if !root_or_skip() {
         return;
     }
+    // What is sent on one CPU is delivered in order; what a thread sends after it has moved to another may overtake that.
+    affinity::pin_current_thread(affinity::allowed_cpus().unwrap()[0]).unwrap();
     let (mut a, mut b) = cable();
     const COUNT: usize = 200;
     for number in 0..COUNT {
