@@ -7,7 +7,9 @@ use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, TcpFlows, XdpMode};
+use twinpath_bpf::{
+    DIRECT_SLOTS, Datagrams, Kept, Path as Steered, SteerError, Steering, TcAttach, TcpFlows, XdpMode,
+};
 use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
 use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
@@ -184,10 +186,10 @@ pub struct AttachPlan {
     /// Whether super-frames come and leave as they are, which connections need. Only the packet path knows them. Each
     /// worker's pool then needs [`SUPER_FRAME_CHUNKS`] frames more.
     pub super_frames: bool,
-    /// Whether workers get coalesced datagrams, each as a frame. Only the packet path knows them, and only if
+    /// Which coalesced datagrams workers get, each as a frame. Only the packet path knows them, and only if
     /// [the kernel describes them](twinpath_bpf::describes_datagrams); otherwise the kernel has them. Each worker's pool
     /// then needs [`DATAGRAM_CHUNKS`] frames more.
-    pub datagrams: bool,
+    pub datagrams: Datagrams,
     /// Connections of TCP that workers have, on the packet path; `None`: the kernel has all of them. On the other paths
     /// the kernel has them in any case.
     pub connections: Option<Arc<TcpFlows>>,
@@ -252,7 +254,7 @@ impl Attachment {
                 binds_late,
                 bypass_qdisc: plan.virtual_device,
                 super_frames: plan.super_frames,
-                datagrams: plan.datagrams,
+                datagrams: plan.datagrams != Datagrams::None,
             };
             let sender = send_only(&config, plan, region);
             let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use twinpath_bpf::{SteerError, TcpFlows, describes_datagrams};
+use twinpath_bpf::{Datagrams, SteerError, TcpFlows, describes_datagrams};
 use twinpath_claims::Claim;
 use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
@@ -204,7 +204,9 @@ impl Client {
         let rx_queues = self.facts.rx_queues.max(1);
         // The peer's kernel sends segments of up to 64 KiB on a virtual device, and a NIC glues them.
         let super_frames = connections.is_some();
-        let datagrams = !super_frames && describes_datagrams();
+        // A client has no socket of the kernel from which it would read those that come before its own.
+        let has_datagrams = !super_frames && describes_datagrams();
+        let datagrams = if has_datagrams { Datagrams::All } else { Datagrams::None };
         let plan = AttachPlan {
             path: self.choice.path,
             rx_queues,
@@ -218,8 +220,8 @@ impl Client {
             datagrams,
             connections,
         };
-        let more =
-            if super_frames { SUPER_FRAME_CHUNKS } else { 0 } + if datagrams { DATAGRAM_CHUNKS } else { 0 };
+        let more = if super_frames { SUPER_FRAME_CHUNKS } else { 0 }
+            + if has_datagrams { DATAGRAM_CHUNKS } else { 0 };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames) + more)?;
         let regions = [Arc::clone(pool.region())];
         let (attachment, queues) =

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use twinpath_bpf::{Features, KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering, TcpFlows};
+use twinpath_bpf::{
+    Datagrams, Features, KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering, TcpFlows,
+};
 use twinpath_frame::Mapping;
 use twinpath_port::PortId;
 use twinpath_rings::pending::{self, Pending};
@@ -58,7 +60,7 @@ pub(crate) struct Loading<'a> {
     /// Their segments come as super-frames, too.
     pub(crate) super_frames: bool,
     /// Workers get coalesced datagrams.
-    pub(crate) datagrams: bool,
+    pub(crate) datagrams: Datagrams,
 }
 
 impl<'a> Loading<'a> {

@@ -10,7 +10,7 @@ use common::{NEAR, attach, count, ends, plan};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{AttachPlan, Attachment, DATAGRAM_CHUNKS, pool_frames};
-use twinpath_bpf::{DIRECT_SLOTS, describes_datagrams};
+use twinpath_bpf::{DIRECT_SLOTS, Datagrams, describes_datagrams};
 use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_frame::{Burst, Checksum, Pool};
@@ -38,7 +38,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(family: usize, mtu: u32, datagrams: bool) -> Self {
+    fn new(family: usize, mtu: u32, datagrams: Datagrams) -> Self {
         let [near, far] = ends(mtu);
         let kernel = near.run(|| UdpSocket::bind((NEAR[family], PORT))).unwrap().unwrap();
         kernel.set_nonblocking(true).unwrap();
@@ -128,7 +128,7 @@ fn each_datagram_comes_once_and_in_order_whatever_the_worker_does() {
     // The kernel keeps the order of what one CPU sends.
     affinity::pin_current_thread(affinity::allowed_cpus().unwrap()[0]).unwrap();
     for family in [0, 1] {
-        let (mut rig, mut random) = (Rig::new(family, 1_500, true), fastrand::Rng::with_seed(41));
+        let (mut rig, mut random) = (Rig::new(family, 1_500, Datagrams::All), fastrand::Rng::with_seed(41));
         let (peer, mut calls, mut split) = (rig.peer(family), 0, 0);
         // Until its neighbour is known, the peer's kernel keeps only a few.
         let mut sent = send(&peer, &mut random, 0, 10);
@@ -198,7 +198,7 @@ fn a_worker_without_a_socket_gets_one_once_its_ring_has_no_room_for_coalesced_da
     if !plan.tc.ends_with_process() {
         return skip("this kernel has no BPF links at tc: every worker has a socket");
     }
-    let (mut rig, mut random) = (Rig::new(0, 1_500, true), fastrand::Rng::with_seed(42));
+    let (mut rig, mut random) = (Rig::new(0, 1_500, Datagrams::All), fastrand::Rng::with_seed(42));
     let peer = rig.peer(0);
     let single = send(&peer, &mut random, 0, 50);
     until("it has come", || {
@@ -244,7 +244,7 @@ fn what_does_not_fit_into_a_frame_and_what_is_not_asked_for_is_the_kernels() {
     if !described_or_skip() {
         return;
     }
-    for (datagrams, segment) in [(true, 2_000), (false, 100)] {
+    for (datagrams, segment) in [(Datagrams::All, 2_000), (Datagrams::None, 100)] {
         for family in [0, 1] {
             let (mut rig, mut random) = (Rig::new(family, 3_000, datagrams), fastrand::Rng::with_seed(43));
             let peer = rig.peer(family);

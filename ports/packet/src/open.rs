@@ -32,8 +32,8 @@ pub struct PacketConfig<'a> {
     /// longer than a slot. The socket is then needed from the start: `binds_late` has no effect.
     pub super_frames: bool,
     /// Whether it receives coalesced datagrams, which it takes apart. With `binds_late`, the socket is bound once the
-    /// program at tc ingress has seen some for which the direct ring had no room. Only from Linux 6.2 on: before, the
-    /// kernel does not describe such frames to packet sockets, and they would be lost.
+    /// program at tc ingress has left some to the kernel. Only from Linux 6.2 on: before, the kernel does not describe
+    /// such frames to packet sockets, and they would be lost.
     pub datagrams: bool,
 }
 

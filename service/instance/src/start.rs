@@ -13,7 +13,7 @@ use twinpath_attach::{
     AttachError, AttachPlan, Attaching, DATAGRAM_CHUNKS, PlacedQueue, SUPER_FRAME_CHUNKS, Target, find_link,
     learn_facts, pool_frames, tidy,
 };
-use twinpath_bpf::describes_datagrams;
+use twinpath_bpf::{Datagrams, describes_datagrams};
 use twinpath_config::{Path, PathAsked};
 use twinpath_host::machine::Machine;
 use twinpath_host::metrics::Offered;
@@ -385,7 +385,7 @@ impl Instance {
             replies: self.reflexes.replies(&self.plan),
             connections: self.connections.flows(),
             super_frames: self.connections.flows().is_some(),
-            datagrams: describes_datagrams(),
+            datagrams: if describes_datagrams() { Datagrams::BySocket } else { Datagrams::None },
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let mut attaching = Attaching::begin(target, &plan, &regions)?;

@@ -144,7 +144,9 @@ SECTION("socket") int twinpath_filter_replies(struct __sk_buff *skb)
 	return hand_over(skb, cpu, queue, len);
 }
 
-/* Not 0 if workers' sockets take coalesced datagrams, which workers take apart. Constant once loaded. */
+/* Not 0 if workers' sockets take coalesced datagrams, which workers take apart; ALL if a worker without a socket gets them as
+ * well. Constant once loaded. `Datagrams` in src/steering.rs has the same numbers. */
+enum { ALL = 2 };
 const volatile __u32 takes_datagrams = 0;
 
 /* Where the kernel finds that program, the one for TCP, and the one for coalesced datagrams. */
@@ -407,23 +409,33 @@ INLINE int decide_known_without_socket(struct __sk_buff *skb, struct per_cpu *cp
 	return TCX_DROP;
 }
 
-/* Decides coalesced datagrams that no socket has seen. */
+/* A worker without a socket does not get coalesced datagrams: the kernel gets these, and a socket those that follow. */
+INLINE void want_socket(void)
+{
+	const __u32 first = 0;
+	struct direct *ring = map_lookup(&direct, &first);
+
+	if (ring)
+		*(volatile __u32 *)&ring->wants_socket = 1;
+}
+
+/* Decides coalesced datagrams that no socket has seen, for a worker that gets all of them. */
 SECTION("classifier") int twinpath_datagrams(struct __sk_buff *skb)
 {
 	__u64 head[HEAD_WORDS] = {};
 	struct frame frame = {
 		.bytes = (const __u8 *)head + HEAD_AT,
 		.vlan = VLAN_NONE,
+		/* As in twinpath_filter_datagrams. */
 		.segment_len = skb->gso_segs ? skb->gso_size : 0,
 		.leaves_tcp = 1,
 	};
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
-	struct direct *ring = map_lookup(&direct, &zero);
 	struct cut cut;
 	__u32 number;
 
-	if (!cpu || !ring || !takes_datagrams)
+	if (!cpu || takes_datagrams != ALL)
 		return TCX_NEXT;
 	number = verdict_of(skb, &frame, head) & 0xff;
 	cut = cut_of(&frame);
@@ -434,9 +446,8 @@ SECTION("classifier") int twinpath_datagrams(struct __sk_buff *skb)
 		cpu->counters[WITHHELD]++;
 		return TCX_DROP;
 	} else if (number == CLAIMED) {
-		/* The kernel gets these, and a socket those that follow. */
 		not_handed_over(0);
-		*(volatile __u32 *)&ring->wants_socket = 1;
+		want_socket();
 		number = COALESCED;
 	}
 	cpu->counters[number & (COUNTERS - 1)]++;
@@ -459,8 +470,11 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 		tail_call(skb, &ingress_decides, DECIDES_OPENS);
 		return TCX_NEXT;
 	}
-	if (takes_datagrams && number == COALESCED)
-		tail_call(skb, &ingress_decides, DECIDES_DATAGRAMS);
+	if (takes_datagrams && number == COALESCED && frame.coalesced) {
+		if (takes_datagrams == ALL)
+			tail_call(skb, &ingress_decides, DECIDES_DATAGRAMS);
+		want_socket();
+	}
 	if (number == CLAIMED && is_for_reflex(&frame, 0)) {
 		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);
 		int action;

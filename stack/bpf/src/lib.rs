@@ -82,7 +82,9 @@ pub use offload::{KeptEntry, OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount
 pub use ports::{KeepPlan, PortPrograms, Unserved};
 pub use probe::{Probe, ReflexProbe, describes_datagrams, probe, probe_reflexes, probe_without_loading};
 pub use reflex::{REFLEX_PEERS_MAX, ReflexCount, ReflexPeer, ReflexPlan, Reflexes};
-pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Features, Kept, Path, QUEUES_MAX, Steering, XdpMode};
+pub use steering::{
+    DIRECT_SLOTS, Datagrams, FILTERS_MAX, Features, Kept, Path, QUEUES_MAX, Steering, XdpMode,
+};
 pub use taps::{Exchange, ReflexTap, Shown, TAPS_MAX, TapReader};
 pub use tc::TcAttach;
 pub use tcp_claims::{Opening, TcpClaims};

@@ -94,6 +94,20 @@ pub enum Kept {
     PutBack,
 }
 
+/// Which coalesced datagrams workers get, each by itself. Other than none only if
+/// [the kernel describes them](crate::describes_datagrams).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Datagrams {
+    /// None: they are the kernel's.
+    #[default]
+    None = 0,
+    /// Those that come while there is a socket. A worker without one is told that it needs one; the kernel's socket has
+    /// those that come before.
+    BySocket = 1,
+    /// All for which there is room. That takes one program more.
+    All = 2,
+}
+
 /// What the programs do besides steering.
 #[derive(Clone, Copy, Default)]
 pub struct Features<'a> {
@@ -106,9 +120,8 @@ pub struct Features<'a> {
     /// The sockets of workers take segments of their connections that are longer than a slot, or coalesced, as they
     /// are. Otherwise these are dropped and counted. Every worker must have a socket then.
     pub large: bool,
-    /// Workers' sockets take coalesced datagrams, which workers take apart, on the packet path. A worker without a socket
-    /// is told that it needs one. Only if [the kernel describes them](crate::describes_datagrams).
-    pub datagrams: bool,
+    /// Which coalesced datagrams workers get, on the packet path.
+    pub datagrams: Datagrams,
     /// A SYN whose checksum is wrong is the kernel's. Not for an interface whose frames may have partial checksums.
     pub verifies_syns: bool,
 }
@@ -186,14 +199,18 @@ impl Steering {
     /// claim's index shifted left by 8. Only for test runs; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        let datagrams = matches!(path, Path::Packet);
+        let datagrams = match path {
+            Path::Packet => Datagrams::BySocket,
+            Path::Xdp => Datagrams::None,
+        };
         Self::load_all(path, true, 1, Duration::ZERO, Features { datagrams, ..Features::default() })
     }
 
     /// The same for the packet path with connections.
     #[doc(hidden)]
     pub fn load_connections_for_test_run(flows: &Arc<TcpFlows>) -> Result<Self, SteerError> {
-        let features = Features { connections: Some(flows), datagrams: true, ..Features::default() };
+        let features =
+            Features { connections: Some(flows), datagrams: Datagrams::BySocket, ..Features::default() };
         Self::load_all(Path::Packet, true, 1, Duration::ZERO, features)
     }
 
@@ -225,7 +242,7 @@ impl Steering {
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
         let takes_large = u32::from(features.large);
-        let takes_datagrams = u32::from(features.datagrams);
+        let takes_datagrams = features.datagrams as u32;
         if matches!(path, Path::Packet) {
             loader.override_global("takes_large", &takes_large, true);
             loader.override_global("takes_datagrams", &takes_datagrams, true);
@@ -239,7 +256,8 @@ impl Steering {
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
-        load_programs(&mut object, path, [plan.is_some(), flows.is_some(), features.datagrams])?;
+        let more = [plan.is_some(), flows.is_some(), features.datagrams != Datagrams::None];
+        load_programs(&mut object, path, more, features.datagrams == Datagrams::All)?;
         let sockets = match path {
             Path::Packet => None,
             Path::Xdp => Some(typed(&mut object, "sockets")?),
@@ -574,8 +592,13 @@ pub(crate) fn attach_filter(
 }
 
 /// Loads the programs of a path.
-fn load_programs(object: &mut Ebpf, path: Path, features: [bool; 3]) -> Result<(), SteerError> {
-    let [replies, connections, datagrams] = features;
+fn load_programs(
+    object: &mut Ebpf,
+    path: Path,
+    features: [bool; 3],
+    all_datagrams: bool,
+) -> Result<(), SteerError> {
+    let [replies, connections, _] = features;
     match path {
         Path::Packet => {
             let filter = program::<SocketFilter>(object, FILTER)?;
@@ -588,7 +611,7 @@ fn load_programs(object: &mut Ebpf, path: Path, features: [bool; 3]) -> Result<(
                     go_on_in(object, ("filter_goes_on", at as u32), name, fd)?;
                 }
             }
-            for (at, name, is_used) in [(0, OPENS, connections), (1, DATAGRAMS, datagrams)] {
+            for (at, name, is_used) in [(0, OPENS, connections), (1, DATAGRAMS, all_datagrams)] {
                 if is_used {
                     let rest = program::<SchedClassifier>(object, name)?;
                     loaded(name, || rest.load())?;

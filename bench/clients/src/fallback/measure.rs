@@ -5,7 +5,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use twinpath_attach::{AttachError, AttachPlan, Attachment, Target, pool_frames};
-use twinpath_bpf::{EmptyXdp, Features, ProgramCost, SteerError, TcAttach, TcpFlows, XdpMode, program_costs};
+use twinpath_bpf::{
+    Datagrams, EmptyXdp, Features, ProgramCost, SteerError, TcAttach, TcpFlows, XdpMode, program_costs,
+};
 use twinpath_claims::{ADDRESSES_MAX, Claim, Table, TableError};
 use twinpath_config::Path;
 use twinpath_frame::{Pool, PoolError};
@@ -175,7 +177,8 @@ pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackEr
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
 pub fn test_runs_with_connections(table: &Table, claimed: bool) -> Result<Vec<FrameCost>, FallbackError> {
     let flows = Arc::new(TcpFlows::load(1)?);
-    let features = Features { connections: Some(&flows), datagrams: true, ..Features::default() };
+    let features =
+        Features { connections: Some(&flows), datagrams: Datagrams::BySocket, ..Features::default() };
     costs_of(twinpath_bpf::Path::Packet, features, table, &traffic::segments(claimed)?)
 }
 
@@ -306,7 +309,7 @@ impl<'a> Bench<'a> {
             fail_open: Duration::ZERO,
             replies: None,
             super_frames: false,
-            datagrams: false,
+            datagrams: Datagrams::None,
             connections: None,
         };
         let regions = [Arc::clone(self.pool.region())];

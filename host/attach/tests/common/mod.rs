@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use twinpath_attach::{AttachPlan, Attachment, Target};
-use twinpath_bpf::TcAttach;
+use twinpath_bpf::{Datagrams, TcAttach};
 use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_frame::Pool;
@@ -41,7 +41,7 @@ pub(crate) fn plan() -> AttachPlan {
         replies: None,
         connections: None,
         super_frames: false,
-        datagrams: false,
+        datagrams: Datagrams::None,
     }
 }
 

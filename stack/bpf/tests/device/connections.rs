@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_bpf::{
-    Features, KeptMaps, Opening, Path, ReflexPlan, SteerError, Steering, TCP_WORKERS_MAX, TcAttach,
-    TcpClaims, TcpFlows,
+    Datagrams, Features, KeptMaps, Opening, Path, ReflexPlan, SteerError, Steering, TCP_WORKERS_MAX,
+    TcAttach, TcpClaims, TcpFlows,
 };
 use twinpath_claims::{Claim, Table};
 use twinpath_sys::socket_filter;
@@ -726,8 +726,13 @@ fn the_programs_load_with_all_that_they_can_do() {
     let kept = Arc::new(KeptMaps::create(64, 1).unwrap());
     let plan = ReflexPlan { partial_checksums: true, rate: 1000, tries_worker: true };
     let reflexes = Some((&plan, Some(&kept)));
-    let features =
-        Features { reflexes, connections: Some(&flows), large: true, datagrams: true, verifies_syns: true };
+    let features = Features {
+        reflexes,
+        connections: Some(&flows),
+        large: true,
+        datagrams: Datagrams::BySocket,
+        verifies_syns: true,
+    };
     assert!(Steering::load_with(Path::Packet, 64, Duration::from_millis(1), features).is_ok());
     let error = TcpFlows::load(TCP_WORKERS_MAX + 1).unwrap_err();
     assert!(matches!(error, SteerError::Queue { queue: 65, max: 64 }), "{error}");
@@ -756,7 +761,8 @@ fn the_filter_is_as_small_as_the_kernel_wants_it() {
         return;
     }
     let flows = Arc::new(TcpFlows::load(1).unwrap());
-    let features = Features { connections: Some(&flows), datagrams: true, ..Features::default() };
+    let features =
+        Features { connections: Some(&flows), datagrams: Datagrams::BySocket, ..Features::default() };
     let steering = Steering::load_with(Path::Packet, 1, Duration::from_millis(1), features).unwrap();
     let program = steering.program("twinpath_filter").unwrap();
     let filter: &aya::programs::SocketFilter = program.try_into().unwrap();
