@@ -392,14 +392,15 @@ mod tests {
     }
 
     #[test]
-    fn times_come_in_their_order_and_none_before_its_time() {
+    fn the_earliest_of_several_times_comes_first_and_none_before_its_time() {
         run(async {
             let begin = clock::now();
             let of = |millis| async move {
                 sleep_until(begin + Duration::from_millis(millis)).await;
                 millis
             };
-            assert_eq!(race!(of(9), of(3), of(6)), 3);
+            // The others come long after this test, however busy the machine is.
+            assert_eq!(race!(of(600_000), of(3), of(900_000)), 3);
             assert!(clock::now() >= begin + Duration::from_millis(3));
             assert_eq!(timeout(Duration::from_millis(1), std::future::pending::<()>()).await, Err(TimedOut));
             assert_eq!(timeout(Duration::from_secs(600), async { 7 }).await, Ok(7));
