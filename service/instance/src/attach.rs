@@ -92,13 +92,7 @@ impl Instance {
     /// listeners. Otherwise it would wait for as long as TCP does: listeners drop what a worker has, and the worker has
     /// no port.
     pub(super) fn move_connections(&mut self) {
-        let services = self.workers.iter().flat_map(|worker| &worker.services);
-        let left: u64 = services
-            .map(|service| {
-                let in_kernel = service.serve.fast_tcp.fast_in_kernel.get();
-                service.serve.fast_connections.connections.get().saturating_sub(in_kernel)
-            })
-            .sum();
+        let left = self.on_fast_path();
         if left > 0 {
             tracing::info!(
                 "{left} connections of the fast path move to the kernel: {} has none now",
@@ -108,6 +102,22 @@ impl Instance {
         for worker in &mut self.workers {
             worker.tell_services(ServeCommand::Leave);
         }
+    }
+
+    /// How many connections there are on the fast path.
+    fn on_fast_path(&self) -> u64 {
+        let services = self.workers.iter().flat_map(|worker| &worker.services);
+        let left = services.map(|service| {
+            let in_kernel = service.serve.fast_tcp.fast_in_kernel.get();
+            service.serve.fast_connections.connections.get().saturating_sub(in_kernel)
+        });
+        left.sum()
+    }
+
+    /// Whether connections are about to move that no queue waits for, as there is none any more.
+    pub(super) fn is_moving(&mut self) -> bool {
+        self.moves_awaited &= self.on_fast_path() > 0;
+        self.moves_awaited
     }
 
     /// Attaching has failed: goes on with the next best path.

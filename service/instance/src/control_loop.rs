@@ -32,7 +32,11 @@ pub(super) enum Woken {
     Rest,
     Deadline,
     Progress,
+    Moves,
 }
+
+/// How often it looks whether all connections have moved. A turn of a worker moves 16, in a millisecond.
+const MOVES_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Controlled for Instance {
     type Event = Woken;
@@ -52,6 +56,7 @@ impl Controlled for Instance {
     async fn next(&mut self) -> Result<Woken, InstanceError> {
         let (deadline, progress) = (self.lifecycle.deadline(), self.followers.due());
         let look_at = foreign::look_due(&self.interface);
+        let moves = if self.moves_awaited { clock::now() + MOVES_INTERVAL } else { Instant::NEVER };
         let woken = async |due: Instant, woken| {
             sleep_until(due).await;
             Ok(woken)
@@ -82,6 +87,7 @@ impl Controlled for Instance {
             woken(self.rest_at, Woken::Rest),
             woken(deadline, Woken::Deadline),
             woken(progress.unwrap_or(Instant::NEVER), Woken::Progress),
+            woken(moves, Woken::Moves),
         )
     }
 
@@ -99,6 +105,8 @@ impl Controlled for Instance {
             }
             Woken::Deadline => self.on(PhaseEvent::Deadline).await,
             Woken::Progress => self.tell_followers(),
+            // It looks after each event.
+            Woken::Moves => {}
         }
         true
     }
@@ -155,7 +163,7 @@ impl Controlled for Instance {
     async fn finish_turn(&mut self) -> Result<bool, InstanceError> {
         self.look_at_device().await;
         self.look_at_queues().await;
-        if self.lifecycle.awaits_queues() && self.leaving() == 0 {
+        if self.lifecycle.awaits_queues() && self.leaving() == 0 && !self.is_moving() {
             self.events.push_back(PhaseEvent::QueuesReturned);
         }
         self.handle_events().await;

@@ -102,10 +102,6 @@ impl Instance {
     /// Tells a new instance that it can go on.
     pub(super) fn agree(&mut self, id: TakerId) {
         let has_taken_over = self.lifecycle.taker().is_none_or(|taker| taker.id() != id);
-        if !has_taken_over {
-            // Also if the programs were off already when it asked for that.
-            self.move_connections();
-        }
         self.takers.tell(id, &command::agreement());
         if has_taken_over {
             self.takers.close(id);

@@ -245,6 +245,8 @@ struct Instance {
     /// When to check whether the workers are at rest.
     rest_at: Instant,
     started: Instant,
+    /// Connections move to the kernel before another instance may attach, and there is no queue that they keep.
+    moves_awaited: bool,
 }
 
 /// The present state of the interface.

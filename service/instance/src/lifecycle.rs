@@ -140,6 +140,7 @@ impl Instance {
             (self.interface.attachment, self.interface.stuck_said) = (None, None);
             return;
         }
+        self.moves_awaited = why == Detached::TakenOver && self.interface.attachment.is_none();
         if let Some(ifindex) = self.interface.ifindex {
             self.detach(ifindex, !why.is_brief());
         }

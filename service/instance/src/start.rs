@@ -307,6 +307,7 @@ impl BeforeWorkers {
             messages,
             rest_at: clock::now(),
             started: clock::now(),
+            moves_awaited: false,
         };
         Ok((instance, self.sockets))
     }

@@ -103,10 +103,10 @@ impl Lifecycle {
             (Step::Aside, Stage::HasSockets { .. }, Phase::Serving(_)) => {
                 let until = now + self.limits.take_over_patience;
                 self.phase = Phase::Serving(Some(Taker { id, stage: Stage::Waits { until } }));
-                if self.fast.attached {
-                    self.detach(Detached::TakenOver, actions);
-                    self.fast.due = true;
-                }
+                self.fast.due |= self.fast.attached;
+                // Also if the programs are off already: connections may still be about to move to the kernel.
+                (self.fast.attached, self.fast.returning) = (false, true);
+                actions.push(Action::Detach(Detached::TakenOver));
             }
             (Step::Serving, Stage::MayAttach { .. }, Phase::Serving(_)) => self.hand_over(now, id, actions),
             (Step::Serving, Stage::MayAttach { .. }, Phase::Draining(_)) => {

@@ -37,6 +37,14 @@ fn put_aside(machine: &mut Lifecycle, id: TakerId) {
 }
 
 #[test]
+fn a_new_instance_attaches_once_connections_have_moved_also_if_the_programs_were_off_before() {
+    let mut machine = serving(Origin::Fresh);
+    assert_eq!(machine.handle(at(0), Event::Bypassed(true)), [Action::Detach(Detached::Withheld)]);
+    assert_eq!(machine.handle(at(0), Event::QueuesReturned), []);
+    put_aside(&mut machine, 0);
+}
+
+#[test]
 fn a_new_instance_that_another_one_replaces_is_told() {
     let mut machine = serving(Origin::Fresh);
     assert_eq!(give_sockets(&mut machine, 0), []);
