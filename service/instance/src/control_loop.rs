@@ -103,7 +103,10 @@ impl Controlled for Instance {
                 self.rest_at = clock::now() + REST_INTERVAL;
                 self.measure_if_due();
             }
-            Woken::Deadline => self.on(PhaseEvent::Deadline).await,
+            Woken::Deadline => {
+                self.look_at_cut();
+                self.on(PhaseEvent::Deadline).await;
+            }
             Woken::Progress => self.tell_followers(),
             // It looks after each event.
             Woken::Moves => {}

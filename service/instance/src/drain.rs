@@ -23,6 +23,15 @@ const NO_PATIENCE: Duration = Duration::from_millis(10);
 /// begun.
 const FOLLOWERS_MAX: usize = 8;
 
+/// How far workers have come that close connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CutLeft {
+    /// Connections that services have.
+    connections: u64,
+    /// Connections that have left the fast path in all, also some that no service has any more.
+    moved: u64,
+}
+
 /// The clients that are told of the progress of a drain.
 #[derive(Debug, Default)]
 pub(super) struct Followers {
@@ -94,10 +103,31 @@ impl Instance {
     /// The time limit has passed: closes the remaining connections.
     pub(super) fn cut(&mut self) {
         let Draining { connections, .. } = self.drain_left();
+        self.cut_left = self.cut_left();
         tracing::warn!("{connections} connections had not ended in time: they are closed now");
         for worker in self.everyone_mut() {
             worker.tell_services(ServeCommand::Cut);
         }
+    }
+
+    /// Looks whether the connections that are closed at the end of a drain have become fewer.
+    pub(super) fn look_at_cut(&mut self) {
+        if self.lifecycle.drain().is_some_and(|drain| drain.is_cutting) {
+            let left = self.cut_left();
+            let before = std::mem::replace(&mut self.cut_left, left);
+            if left.connections < before.connections || left.moved > before.moved {
+                self.events.push_back(Event::CutGoesOn);
+            }
+        }
+    }
+
+    fn cut_left(&self) -> CutLeft {
+        let services = self.everyone().flat_map(|worker| &worker.services);
+        let moved = services.map(|service| {
+            let counted = &service.serve.fast_tcp;
+            counted.fast_moved.get() + counted.fast_not_moved.get()
+        });
+        CutLeft { connections: self.drain_left().connections, moved: moved.sum() }
     }
 
     /// Ends the workers. If they do not close their connections either, they are not waited for.

@@ -247,6 +247,8 @@ struct Instance {
     started: Instant,
     /// Connections move to the kernel before another instance may attach, and there is no queue that they keep.
     moves_awaited: bool,
+    /// What was left when it was looked last, while connections are closed at the end of a drain.
+    cut_left: drain::CutLeft,
 }
 
 /// The present state of the interface.

@@ -308,6 +308,7 @@ impl BeforeWorkers {
             rest_at: clock::now(),
             started: clock::now(),
             moves_awaited: false,
+            cut_left: Default::default(),
         };
         Ok((instance, self.sockets))
     }

@@ -11,6 +11,10 @@ use crate::{Awaited, Lifecycle, Phase};
 /// the machine is very busy.
 pub const CUT_PATIENCE: Duration = Duration::from_millis(900);
 
+/// How long workers may take in all to close the remaining connections, while these become fewer. A turn closes some: very
+/// many go on in sockets of the kernel, each by some tens of system calls.
+pub const CUT_MAX: Duration = Duration::from_secs(10);
+
 /// The state of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
@@ -18,6 +22,8 @@ pub struct Drain {
     pub ends_at: Instant,
     /// Whether the remaining connections are being closed.
     pub is_cutting: bool,
+    /// Until when they may be, however many there are.
+    cut_by: Instant,
     /// Whether what waits in the sockets is left to another instance.
     pub handed_over: bool,
     /// Services, counted once per worker, that have something left to answer.
@@ -84,6 +90,7 @@ impl Lifecycle {
         self.phase = Phase::Draining(Drain {
             ends_at: now + within,
             is_cutting: false,
+            cut_by: Instant::NEVER,
             handed_over,
             services: 0,
             listening: 0,
@@ -141,6 +148,15 @@ impl Lifecycle {
         }
     }
 
+    /// The remaining connections, which are being closed, have become fewer: the others get time, too.
+    pub(crate) fn cut_goes_on(&mut self, now: Instant) {
+        if let Phase::Draining(drain) = &mut self.phase
+            && drain.is_cutting
+        {
+            drain.ends_at = (now + CUT_PATIENCE).min(drain.cut_by);
+        }
+    }
+
     /// A new instance serves from here on, after this one has begun to drain by itself.
     pub(crate) fn agree_in_drain(&mut self, now: Instant, id: TakerId, actions: &mut Vec<Action>) {
         if let Phase::Draining(drain) = &mut self.phase {
@@ -173,7 +189,7 @@ impl Lifecycle {
         if is_done || (is_late && drain.is_cutting) {
             self.end(true, actions);
         } else if is_late {
-            (drain.is_cutting, drain.ends_at) = (true, now + CUT_PATIENCE);
+            (drain.is_cutting, drain.ends_at, drain.cut_by) = (true, now + CUT_PATIENCE, now + CUT_MAX);
             actions.push(Action::Cut);
         }
     }

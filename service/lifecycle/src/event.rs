@@ -56,6 +56,8 @@ pub enum Event {
     ListenersClosed,
     /// One service of one worker has nothing left to answer, in a drain.
     ServiceDrained,
+    /// Connections that are closed at the end of a drain have become fewer.
+    CutGoesOn,
     /// A service that a reload removed has nothing left to answer on one worker. The service is named by its part
     /// of the workers.
     Left(usize),

@@ -18,7 +18,7 @@ mod start;
 mod taker;
 
 pub use action::{Action, Detached, Refusal, TakerFailure};
-pub use drain::{CUT_PATIENCE, Drain};
+pub use drain::{CUT_MAX, CUT_PATIENCE, Drain};
 pub use event::{Event, First, Outcome, Step, TakerId};
 pub use hand_over::GIVEN_UP_PATIENCE;
 pub use reload::Reload;
@@ -150,6 +150,7 @@ impl Lifecycle {
             }
             Event::ListenersClosed => self.listeners_closed(),
             Event::ServiceDrained => self.service_drained(),
+            Event::CutGoesOn => self.cut_goes_on(now),
             Event::Left(part) => self.left(part),
             Event::NothingClaimed => self.detach(Detached::NothingClaimed, actions),
             Event::SocketsAsked => self.sockets_asked(actions),

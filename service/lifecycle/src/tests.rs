@@ -175,6 +175,26 @@ fn a_standby_does_not_serve_beside_an_instance_that_takes_over() {
 }
 
 #[test]
+fn connections_that_are_closed_at_the_end_of_a_drain_get_time_while_they_become_fewer() {
+    let mut machine = serving(Origin::Fresh);
+    let _ = machine.handle(at(0), Event::StopAsked(None));
+    let begun = Outcome::Draining { services: 1, listening: 1 };
+    assert_eq!(machine.handle(at(0), Event::Outcome(begun)), []);
+    assert_eq!(machine.handle(at(1), Event::CutGoesOn), [], "none is closed yet");
+    let cut = machine.deadline();
+    assert_eq!((cut, machine.handle(cut, Event::Deadline)), (at(0) + LIMITS.drain, vec![Action::Cut]));
+    let mut now = machine.deadline();
+    while now < cut + CUT_MAX {
+        assert_eq!(machine.handle(now, Event::CutGoesOn), []);
+        assert_eq!(machine.deadline(), (now + CUT_PATIENCE).min(cut + CUT_MAX));
+        now = machine.deadline();
+    }
+    // It has an end.
+    assert_ne!(machine.handle(now, Event::CutGoesOn), []);
+    assert!(machine.is_ended());
+}
+
+#[test]
 fn a_drain_ends_with_the_last_service_or_at_its_limit() {
     for late in [false, true] {
         let mut machine = serving(Origin::Fresh);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use twinpath_lifecycle::{Action, Event, First, Origin, Outcome, Phase, Refusal, TakerId};
+use twinpath_lifecycle::{Action, CUT_MAX, Event, First, Origin, Outcome, Phase, Refusal, TakerId};
 use twinpath_time::{Duration, Instant};
 
 use crate::instance::Instance;
@@ -242,6 +242,10 @@ impl World {
                 self.happens(task);
             } else if let Some(who) = who {
                 self.say_step(&("deadline", who));
+                let is_cutting = self.instances[who].machine.drain().is_some_and(|drain| drain.is_cutting);
+                if is_cutting && self.rng.chance(50) {
+                    self.tell(who, Event::CutGoesOn, None);
+                }
                 self.tell(who, Event::Deadline, None);
             }
             self.check(|world| world.invariants())?;
@@ -501,7 +505,7 @@ impl World {
         if let Phase::Draining(drain) = after
             && !drain.is_cutting
         {
-            self.instances[who].drain_ends_by = Some(drain.ends_at + DRAIN_PATIENCE);
+            self.instances[who].drain_ends_by = Some(drain.ends_at + CUT_MAX + DRAIN_PATIENCE);
         }
         if matches!(after, Phase::Draining(_)) && serves(before) && self.on_duty == Some(who) {
             self.seen.drained += 1;
