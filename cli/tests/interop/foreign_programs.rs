@@ -13,13 +13,13 @@ use crate::root_or_skip;
 pub(crate) const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/bpf/object/foreign.o");
 
 /// The server's side of a rig with its own BPF file system and run directory, where xdp-tools keeps pins and locks.
-struct Tools<'a> {
+pub(crate) struct Tools<'a> {
     rig: &'a Rig,
     holder: Child,
 }
 
 impl<'a> Tools<'a> {
-    fn new(rig: &'a Rig) -> Self {
+    pub(crate) fn new(rig: &'a Rig) -> Self {
         let mut command = Command::new("unshare");
         let hold = "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && echo ready && exec cat";
         command.args(["--mount", "sh", "-c", hold]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -47,12 +47,12 @@ impl<'a> Tools<'a> {
         (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    fn must(&self, program: &str, arguments: &[&str]) {
+    pub(crate) fn must(&self, program: &str, arguments: &[&str]) {
         let (success, said) = self.run(program, arguments);
         assert!(success, "{program} {arguments:?}: {said}");
     }
 
-    fn load_filter(&self, mode: &str) {
+    pub(crate) fn load_filter(&self, mode: &str) {
         self.must("xdp-filter", &["load", "--mode", mode, "vs"]);
     }
 }
@@ -65,7 +65,7 @@ impl Drop for Tools<'_> {
 }
 
 /// The foreign program that `show` names, if any.
-fn named(server: &Server) -> Option<String> {
+pub(crate) fn named(server: &Server) -> Option<String> {
     server.show("interfaces")[0]["device"]["foreign_xdp"].as_str().map(str::to_owned)
 }
 

@@ -41,6 +41,7 @@ mod streams;
 mod switch;
 mod take_over;
 mod tcp;
+mod tcp_changes;
 mod tcp_clients;
 mod tcp_moves;
 mod top;

@@ -24,7 +24,7 @@ pub(crate) const FAST: [&str; 4] = ["--path", "packet", "--tcp-path", "fast"];
 /// The flag RST (RFC 9293 section 3.1).
 pub(crate) const RST: u8 = 4;
 
-fn connect(rig: &Rig, server: &str) -> TcpStream {
+pub(crate) fn connect(rig: &Rig, server: &str) -> TcpStream {
     let server: IpAddr = server.parse().unwrap();
     let stream = rig.client.run(|| TcpStream::connect((server, PORT))).unwrap().expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn count_of_kernel(namespace: &Namespace, name: &str) -> u64 {
 }
 
 /// Looks at all that reaches the client.
-struct Capture {
+pub(crate) struct Capture {
     ends: Arc<AtomicBool>,
     resets: Arc<AtomicU64>,
     seen: Arc<AtomicU64>,
@@ -71,7 +71,7 @@ struct Capture {
 }
 
 impl Capture {
-    fn of(rig: &Rig) -> Self {
+    pub(crate) fn of(rig: &Rig) -> Self {
         let (ends, resets, seen) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let (ifindex, _) = link(&rig.client, "vc");
         let mut threads = Vec::new();
@@ -103,7 +103,7 @@ impl Capture {
     }
 }
 
-fn no_reset(rig: &Rig, capture: Capture) {
+pub(crate) fn no_reset(rig: &Rig, capture: Capture) {
     assert_eq!((resets_of_kernel(&rig.server), capture.resets()), (0, 0));
 }
 
@@ -421,7 +421,7 @@ fn connections_end_in_order_when_another_instance_takes_over() {
 }
 
 /// A client that writes an endless text and reads it back, until it is told to end.
-struct Traffic {
+pub(crate) struct Traffic {
     ends: Arc<AtomicBool>,
     heard: Arc<AtomicU64>,
     /// Each returns how many bytes it has written or read.
@@ -429,7 +429,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn over(stream: TcpStream) -> Self {
+    pub(crate) fn over(stream: TcpStream) -> Self {
         let (ends, heard) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let (mut writes, mut reads) = (stream.try_clone().unwrap(), stream);
         let (is_over, counted) = (Arc::clone(&ends), Arc::clone(&heard));
@@ -458,13 +458,13 @@ impl Traffic {
     }
 
     /// Waits until another MiB has come back.
-    fn flows(&self) {
+    pub(crate) fn flows(&self) {
         let before = self.heard.load(Ordering::Relaxed);
         until("bytes come back", || self.heard.load(Ordering::Relaxed) > before + (1 << 20));
     }
 
     /// All that was written has come back.
-    fn ends(self) {
+    pub(crate) fn ends(self) {
         self.ends.store(true, Ordering::Relaxed);
         let [said, heard] = self.threads.map(|thread| thread.join().unwrap());
         assert_eq!(said, heard);

@@ -130,9 +130,9 @@ pub fn probe() -> io::Result<()> {
 /// listener at the same address does not matter; another connection between the same ends does.
 ///
 /// # Errors
-/// What the kernel returns; nothing was sent then. `PermissionDenied` as for [`probe`], `AddrInUse` or
-/// `AddrNotAvailable` if there is a connection between these ends, or no such address, `NetworkUnreachable` without a
-/// route, `OutOfMemory` if the kernel has none for the bytes.
+/// What the kernel returns; nothing was sent then. `PermissionDenied` as for [`probe`], `AddrInUse` if there is a
+/// connection between these ends, `OutOfMemory` if the kernel has none for the bytes. Without the address or a route, one of
+/// those that [`is_without_way`] knows.
 pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     let fd = connected(connection)?;
     // Closed in repair mode it says nothing, and so it does until the peer's window is set.
@@ -167,6 +167,16 @@ pub fn restore(connection: &Established<'_>) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Whether [`restore`] has failed as our address, its link or the route to the peer is gone. They may come back.
+#[must_use]
+pub fn is_without_way(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    errno.is_some_and(|errno| {
+        [Errno::ADDRNOTAVAIL, Errno::NODEV, Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTUNREACH]
+            .contains(&errno)
+    })
+}
+
 /// A socket with all values but the windows, and with all bytes. What arrives is dropped, and comes again. The peer's
 /// window is closed, so nothing leaves.
 fn connected(connection: &Established<'_>) -> io::Result<OwnedFd> {
@@ -180,7 +190,9 @@ fn connected(connection: &Established<'_>) -> io::Result<OwnedFd> {
     set_number(&fd, SEND_QUEUE, connection.send_number)?;
     // Connecting would otherwise begin with the size of a peer that has named none.
     set_int(&fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, connection.mss.max(MSS_MIN).into())?;
-    connect(&fd, &connection.remote)?;
+    // It has no other meaning here: the address is there.
+    let in_use = |error| if error == Errno::ADDRNOTAVAIL { Errno::ADDRINUSE } else { error };
+    connect(&fd, &connection.remote).map_err(in_use)?;
     set_options(&fd, connection)?;
     if let Some(stamp) = connection.timestamp {
         // The lowest bit would choose a clock of microseconds (Linux 6.7).

@@ -7,6 +7,7 @@ use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::{Path, PathAsked};
 use twinpath_lifecycle::{Event, Outcome, Phase};
 use twinpath_serve::ServeCommand;
+use twinpath_sys::clock;
 
 use super::{Instance, InstanceError, needs_fast_path};
 use crate::hold::hold_frames;
@@ -99,8 +100,10 @@ impl Instance {
                 self.interface.name
             );
         }
+        let link = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        let leave = if link.is_some() { ServeCommand::Leave } else { ServeCommand::LeaveGone };
         for worker in &mut self.workers {
-            worker.tell_services(ServeCommand::Leave);
+            worker.tell_services(leave.clone());
         }
     }
 
@@ -116,8 +119,9 @@ impl Instance {
 
     /// Whether connections are about to move that no queue waits for, as there is none any more.
     pub(super) fn is_moving(&mut self) -> bool {
-        self.moves_awaited &= self.on_fast_path() > 0;
-        self.moves_awaited
+        let goes_on = self.on_fast_path() > 0;
+        self.moves_awaited = self.moves_awaited.filter(|until| goes_on && clock::now() < *until);
+        self.moves_awaited.is_some()
     }
 
     /// Attaching has failed: goes on with the next best path.

@@ -56,7 +56,7 @@ impl Controlled for Instance {
     async fn next(&mut self) -> Result<Woken, InstanceError> {
         let (deadline, progress) = (self.lifecycle.deadline(), self.followers.due());
         let look_at = foreign::look_due(&self.interface);
-        let moves = if self.moves_awaited { clock::now() + MOVES_INTERVAL } else { Instant::NEVER };
+        let moves = self.moves_awaited.map_or(Instant::NEVER, |_| clock::now() + MOVES_INTERVAL);
         let woken = async |due: Instant, woken| {
             sleep_until(due).await;
             Ok(woken)

@@ -245,8 +245,8 @@ struct Instance {
     /// When to check whether the workers are at rest.
     rest_at: Instant,
     started: Instant,
-    /// Connections move to the kernel before another instance may attach, and there is no queue that they keep.
-    moves_awaited: bool,
+    /// Until when another instance waits for connections that move to the kernel, and keep no queue.
+    moves_awaited: Option<Instant>,
     /// What was left when it was looked last, while connections are closed at the end of a drain.
     cut_left: drain::CutLeft,
 }

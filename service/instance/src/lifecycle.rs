@@ -4,11 +4,16 @@ use twinpath_config::Path;
 use twinpath_lifecycle::{Action, Detached, Event, Limits, Outcome, Refusal};
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
+use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
 use crate::hold::{Held, HoldError};
 use crate::plan::Plan;
 use crate::rpcbind::Registered;
+
+/// How long another instance waits for connections that move to the kernel, beside queues. A worker moves some 16,000 in a
+/// second. Those whose address is gone do not move.
+const MOVES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The time limits of a plan.
 pub(super) const fn limits_of(plan: &Plan) -> Limits {
@@ -140,7 +145,8 @@ impl Instance {
             (self.interface.attachment, self.interface.stuck_said) = (None, None);
             return;
         }
-        self.moves_awaited = why == Detached::TakenOver && self.interface.attachment.is_none();
+        let awaits = why == Detached::TakenOver && self.interface.attachment.is_none();
+        self.moves_awaited = awaits.then(|| clock::now() + MOVES_PATIENCE);
         if let Some(ifindex) = self.interface.ifindex {
             self.detach(ifindex, !why.is_brief());
         }

@@ -307,7 +307,7 @@ impl BeforeWorkers {
             messages,
             rest_at: clock::now(),
             started: clock::now(),
-            moves_awaited: false,
+            moves_awaited: None,
             cut_left: Default::default(),
         };
         Ok((instance, self.sockets))

@@ -592,10 +592,10 @@ impl Engine for Demux {
 
     fn command(&mut self, now: Instant, command: DemuxCommand, io: &mut Io<'_, ServeEvent>) {
         match command {
-            DemuxCommand::Each(ServeCommand::Leave) => {
+            DemuxCommand::Each(command @ (ServeCommand::Leave | ServeCommand::LeaveGone)) => {
                 // Those that wait would have no port soon.
                 self.take_syns(now, io);
-                self.each(io, |engine, io| engine.command(now, ServeCommand::Leave, io));
+                self.each(io, |engine, io| engine.command(now, command.clone(), io));
                 self.settle_claims(now);
             }
             DemuxCommand::Each(command) => {

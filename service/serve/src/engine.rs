@@ -145,6 +145,9 @@ pub enum ServeCommand {
     /// kernel's. What cannot go on is reset. To be sent once the programs are detached and before the ports go, so that
     /// resets still leave.
     Leave,
+    /// The same as the interface is gone with its addresses: what cannot go on without them waits until they are back, or a
+    /// port is attached.
+    LeaveGone,
 }
 
 /// A message of a serving engine to control.
@@ -563,6 +566,7 @@ impl<S: Service> Engine for ServeEngine<S> {
             ServeCommand::TooBig(too_big) => self.path_carries(now, too_big, io),
             ServeCommand::Addresses(addresses) => {
                 let former = std::mem::replace(&mut self.addresses, addresses);
+                self.fast.iter_mut().for_each(|fast| fast.retry_soon(now));
                 // If the mailbox is full, the memory is freed here: that happens once per change, not per
                 // packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
@@ -603,6 +607,10 @@ impl<S: Service> Engine for ServeEngine<S> {
                 self.cut_fast();
             }
             ServeCommand::Leave => self.leave_fast(now, io),
+            ServeCommand::LeaveGone => {
+                self.fast.iter_mut().for_each(|fast| fast.keeps = true);
+                self.leave_fast(now, io);
+            }
         }
     }
 }

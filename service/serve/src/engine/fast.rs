@@ -131,7 +131,7 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = fast.as_deref_mut() else { return };
         fast.server.count_elsewhere(tcp.as_ref().map_or(0, TcpServer::open_connections));
         fast.is_unfinished = true;
-        let is_moving = fast.moves.is_some();
+        let has_no_way = fast.moves.is_some() || fast.has_left;
         for _ in 0..ROUNDS {
             let mut had_events = false;
             while let Some(event) = fast.server.listener().next_ready() {
@@ -151,8 +151,8 @@ impl<S: Service> ServeEngine<S> {
                     listener.tcp_mut().path_carries(&tuple, mtu);
                 }
             }
-            // What moves has no way, and needs none.
-            if is_moving {
+            // What moves has no way, and needs none. What cannot move waits for one.
+            if has_no_way {
                 beside.stranded.clear();
             }
             while let Some(tuple) = beside.stranded.next_over(now) {
@@ -193,6 +193,7 @@ impl<S: Service> ServeEngine<S> {
         let counters = &counters.fast_connections;
         server.run(FastCall { now, service, counters, drops, io: &(), handlers });
         self.answer_again(now, io);
+        self.fast.iter_mut().for_each(|fast| fast.retry(now));
         let has_moved = self.move_some(now, io);
         self.serve_fast(now, port, io);
         if let Some(fast) = &mut self.fast {
@@ -291,6 +292,8 @@ impl<S: Service> ServeEngine<S> {
         let Some(fast) = fast.as_deref_mut() else { return };
         if handed_over && fast.has_left {
             fast.server.listener().tcp_mut().forget_handshakes();
+            fast.keeps = false;
+            fast.move_all();
         }
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         fast.server.drain(false, FastCall { now, service, counters, drops, io: &(), handlers });

@@ -1,6 +1,9 @@
 //! Connections of the fast path that move to the kernel, some of them in each turn.
 
+use std::io;
+
 use twinpath_service::Service;
+use twinpath_sys::tcp_repair::is_without_way;
 use twinpath_tcp::{Segment, Tuple, Verdict};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{ChecksumTrust, tcp_frame};
@@ -9,7 +12,7 @@ use twinpath_worker::Io;
 use super::fast::{NO_PORT, out};
 use super::{ServeEngine, ServeEvent};
 use crate::fast_tcp::{
-    Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Moves, User,
+    Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Moves, RETRY_AFTER, User,
 };
 use crate::kernel_tcp::Socket;
 use crate::streams::Change;
@@ -92,20 +95,26 @@ impl<S: Service> ServeEngine<S> {
         };
         let mut budget = Budget::OF_A_TURN;
         while !moves.numbers.is_empty() && budget.looks() {
-            self.move_one(now, moves.numbers.start, moves.user, &mut budget, io);
+            self.move_one(now, &moves, &mut budget, io);
             moves.numbers.start += 1;
         }
         let counters = &self.counters.fast_tcp;
         let Some(fast) = self.fast.as_deref_mut() else { return false };
         let ifindex = fast.ifindex;
+        let keeps = fast.keeps && moves.user == User::Server;
+        let is_kept = |error: &io::Error| keeps && is_without_way(error);
         let listener = fast.server.listener();
         while moves.numbers.is_empty() && moves.index < listener.tcp().indices() && budget.looks() {
             moves.again |= listener.may_move(now, moves.index);
-            match listener.leave_orphan(now, moves.index, ifindex) {
+            match listener.leave_orphan(now, moves.index, ifindex, is_kept) {
                 Ok(None) => {}
                 Ok(Some(bytes)) => {
                     budget.took(bytes);
                     counters.fast_moved.add(1);
+                }
+                Err(error) if is_kept(&error) => {
+                    budget.took(0);
+                    fast.kept += 1;
                 }
                 Err(_) => {
                     budget.took(0);
@@ -117,6 +126,8 @@ impl<S: Service> ServeEngine<S> {
         let is_over = moves.numbers.is_empty() && moves.index >= listener.tcp().indices();
         if !is_over {
             fast.moves = Some(moves);
+        } else if fast.has_left && moves.user == User::Server && fast.kept > 0 {
+            fast.retry_at = now + RETRY_AFTER;
         } else if fast.has_left && moves.user == User::Server && moves.again {
             fast.move_all();
         } else if moves.user == User::None
@@ -128,18 +139,13 @@ impl<S: Service> ServeEngine<S> {
         true
     }
 
-    /// Moves the connection with this number, if there is one on the fast path. Without a user it is closed.
-    fn move_one(
-        &mut self,
-        now: Instant,
-        number: u32,
-        user: User,
-        budget: &mut Budget,
-        io: &mut Io<'_, ServeEvent>,
-    ) {
+    /// Moves the next connection, if it is on the fast path. Without a user it is closed.
+    fn move_one(&mut self, now: Instant, moves: &Moves, budget: &mut Budget, io: &mut Io<'_, ServeEvent>) {
+        let (number, user) = (moves.numbers.start, moves.user);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         let (counted, link) = (&counters.fast_tcp, (fast.output_max, fast.ifindex));
+        let (keeps, kept) = (fast.keeps && user == User::Server, &mut fast.kept);
         let is_watched = |socket: &Socket| {
             user == User::None || io.fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok()
         };
@@ -151,6 +157,11 @@ impl<S: Service> ServeEngine<S> {
                 budget.took(bytes);
                 counted.fast_moved.add(1);
                 Change::Moved
+            }
+            Err(error) if keeps && is_without_way(&error) => {
+                budget.took(0);
+                *kept += 1;
+                Change::None
             }
             Ok(Some(_)) | Err(_) => {
                 budget.took(0);

@@ -202,23 +202,26 @@ impl EngineListener {
     }
 
     /// Lets the kernel deliver what the connection with this index of the engine has to send, if the server is done with
-    /// it, or resets it if no socket can go on with it. Returns how many bytes were copied; `None`: there is no such
-    /// connection.
+    /// it, or resets it if no socket can go on with it, unless `is_kept` says otherwise. Returns how many bytes were copied;
+    /// `None`: there is no such connection.
     ///
     /// # Errors
-    /// What the kernel returns; the connection was reset then.
+    /// What the kernel returns; the connection was reset then, or is kept.
     pub(crate) fn leave_orphan(
         &mut self,
         now: Instant,
         index: u32,
         ifindex: u32,
+        is_kept: impl FnOnce(&io::Error) -> bool,
     ) -> io::Result<Option<usize>> {
         let Some((id, true)) = self.tcp.connection_at(index) else { return Ok(None) };
         let Some(snapshot) = self.tcp.snapshot(now, id) else { return Ok(None) };
         let bytes = len_of(&snapshot);
         // Closed, it goes on without a user.
         if let Err(error) = to_socket(&snapshot, User::None, ifindex) {
-            self.tcp.abort(now, id);
+            if !is_kept(&error) {
+                self.tcp.abort(now, id);
+            }
             return Err(error);
         }
         self.forget(id);

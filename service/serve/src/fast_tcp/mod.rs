@@ -32,7 +32,7 @@ use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
 pub(crate) use leaving::LeavingRecords;
-pub(crate) use moving::{Budget, Moves, User, with_scope};
+pub(crate) use moving::{Budget, Moves, RETRY_AFTER, User, with_scope};
 pub(crate) use out::{Beside, Hops, Out, TooLong, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
@@ -96,6 +96,12 @@ pub(crate) struct FastTcp<C> {
     pub(crate) has_left: bool,
     /// When an answer to a SYN may have left last, while there is no path back.
     pub(crate) spoke_at: Instant,
+    /// What cannot move without our address, which is gone with the interface, waits until one of both is back.
+    pub(crate) keeps: bool,
+    /// How many wait.
+    pub(crate) kept: u32,
+    /// When they are tried again.
+    pub(crate) retry_at: Instant,
     /// What the programs are to know of what does not move.
     pub(crate) records: LeavingRecords,
     /// Tuples are left to be released.
@@ -137,6 +143,9 @@ impl<C: Send> FastTcp<C> {
             moves: None,
             has_left: false,
             spoke_at: Instant::ZERO,
+            keeps: false,
+            kept: 0,
+            retry_at: Instant::NEVER,
             records: LeavingRecords::default(),
             is_releasing: false,
             is_flushing: false,
@@ -165,7 +174,7 @@ impl<C: Send> FastTcp<C> {
         }
         let kept = self.declined.deadline().min(self.beside.stranded.deadline()).min(self.records.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
-        own.min(self.waiting.deadline()).min(kept)
+        own.min(self.waiting.deadline()).min(kept).min(self.retry_at)
     }
 
     /// Whether connections are about to move to the kernel, or their tuples to be released.
@@ -189,6 +198,21 @@ impl<C: Send> FastTcp<C> {
         let is_cut = self.moves.as_ref().is_some_and(|moves| moves.user == User::None);
         let user = if is_cut { User::None } else { User::Server };
         self.moves = Some(Moves::of(user, self.server.numbers()));
+        (self.kept, self.retry_at) = (0, Instant::NEVER);
+    }
+
+    /// Addresses may be back that connections could not move without.
+    pub(crate) fn retry_soon(&mut self, now: Instant) {
+        if self.kept > 0 {
+            self.retry_at = now;
+        }
+    }
+
+    /// Connections that could not move are tried again, if `now` is late enough for that.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        if self.has_left && self.kept > 0 && self.retry_at <= now && self.moves.is_none() {
+            self.move_all();
+        }
     }
 
     /// Leaves a connection that has not begun to the kernel.
@@ -270,6 +294,8 @@ impl<C: Send> FastTcp<C> {
     /// A port was attached.
     pub(crate) fn is_back(&mut self) {
         if self.has_left {
+            // Those that wait for it go on there.
+            (self.keeps, self.kept, self.retry_at) = (false, 0, Instant::NEVER);
             self.leave(false);
             self.records.end(self.server.listener_ref().tcp());
         }

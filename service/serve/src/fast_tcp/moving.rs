@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use twinpath_sys::tcp_repair::{Established, Fin, RepairWindow, restore};
 use twinpath_tcp::Snapshot;
+use twinpath_time::Duration;
 
 use crate::kernel_tcp::{Former, Socket};
 
@@ -25,6 +26,10 @@ const MOVES_PER_TURN: u32 = 16;
 
 /// After so many bytes of connections that move, the others wait for the next turn.
 const BYTES_PER_TURN: usize = 1 << 20;
+
+/// How often connections are tried again that could not move. Most need not wait for that: control says which addresses there
+/// are.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum number of places in tables that are looked at in one turn, whether there is a connection or not.
 const LOOKS_PER_TURN: u32 = 4096;
