@@ -94,6 +94,7 @@ impl Bridge {
             Request::Sockets | Request::StandBy | Request::Drain(_) => Err(NO_CONNECTIONS.to_owned()),
             Request::Reload => Err(NO_RELOAD.to_owned()),
             Request::Port(_) => Err(twinpath_observe::command::NO_SWITCH.to_owned()),
+            Request::Connections(_) => Err(twinpath_observe::command::NO_SERVICES.to_owned()),
             Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use twinpath_load::sample_interval;
+use twinpath_sys::tcp_info::{TcpInfo, tcp_info};
 use twinpath_sys::{affinity, clock};
 use twinpath_time::{Duration, Instant};
 
@@ -19,7 +20,6 @@ use crate::SocketError;
 use crate::client::Transfers;
 use crate::socket::{connect_tcp, is_transient};
 use crate::stop::{Progress, Stop};
-use crate::tcp_info::{TcpInfo, tcp_info};
 
 /// Maximum duration of a system call: requests to stop, and the end of an interval, are noticed after that.
 const CALL_TIMEOUT: Duration = Duration::from_millis(100);

@@ -1,6 +1,7 @@
 //! `twinpath show`: prints the state of a running instance, with the reasons for its choices.
 
 mod config;
+mod connections;
 pub(crate) mod fallback;
 pub(crate) mod grid;
 pub(crate) mod machine;
@@ -28,6 +29,8 @@ pub(crate) struct Args {
     /// Measure the cost of a wake-up first (some 100 ms); for `show machine`.
     #[arg(long)]
     measure: bool,
+    #[command(flatten)]
+    connections: connections::Which,
     /// The command socket of the instance, where more than one runs.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -62,6 +65,8 @@ enum Shown {
     Meters,
     /// The OpenFlow controllers of a switch: connections and roles, and why others are not connected.
     Controllers,
+    /// TCP connections of the services: the path of each and why, its state and its figures. Some of them, or those asked for.
+    Connections,
     /// The programs with rings from the owner of an interface, and their sockets.
     Programs,
     /// Every configuration key: its value, the source of the value, its default, and how to change it.
@@ -69,8 +74,9 @@ enum Shown {
 }
 
 impl Shown {
-    const fn topic(self) -> Topic {
-        match self {
+    /// The part of the report; `None`: single connections, which are in none.
+    const fn topic(self) -> Option<Topic> {
+        Some(match self {
             Self::Services => Topic::Services,
             Self::Interfaces => Topic::Interfaces,
             Self::Rules => Topic::Rules,
@@ -86,15 +92,20 @@ impl Shown {
             Self::Meters => Topic::Meters,
             Self::Controllers => Topic::Controllers,
             Self::Programs => Topic::Programs,
-        }
+            Self::Connections => return None,
+        })
     }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = socket(args.socket)?;
-    let topic = args.topic.map_or(Topic::All, Shown::topic);
-    if args.measure && topic != Topic::Machine {
+    let topic = args.topic.map_or(Some(Topic::All), Shown::topic);
+    if args.measure && topic != Some(Topic::Machine) {
         bail!("--measure measures what `show machine` shows: ask for that");
+    }
+    let Some(topic) = topic else { return connections::run(&socket, args.connections, args.json) };
+    if args.connections != connections::Which::default() {
+        bail!("--peer, --port, --path and --limit say what `show connections` lists: ask for that");
     }
     let request = if args.measure { Request::Measure } else { Request::Show(topic) };
     let answer = ask(&socket, &request)?;

@@ -43,6 +43,7 @@ mod take_over;
 mod tcp;
 mod tcp_changes;
 mod tcp_clients;
+mod tcp_listed;
 mod tcp_moves;
 mod top;
 mod trouble;

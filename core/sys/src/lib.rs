@@ -38,6 +38,7 @@ pub mod stamp;
 pub mod stopped_thread;
 pub mod stream_stamp;
 pub mod tcp_held;
+pub mod tcp_info;
 pub mod tcp_listener;
 pub mod tcp_repair;
 pub mod trusted_dir;

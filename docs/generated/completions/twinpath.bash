@@ -2882,12 +2882,28 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__show)
-            opts="-h --json --measure --socket --help services interfaces claims machine workers neighbours drops ports macs flows groups meters controllers programs config"
+            opts="-h --json --measure --peer --port --path --limit --socket --help services interfaces claims machine workers neighbours drops ports macs flows groups meters controllers connections programs config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --peer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -W "fast kernel" -- "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -411,6 +411,11 @@ json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l ready-fd -d 'Write the line `ready` to this descriptor, a pipe or a file, instead of to standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -s q -l quiet -d 'Log only that it is ready, and errors'
 complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l peer -d 'For `show connections`: only those of these peers, as `10.0.0.0/8`' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l port -d 'For `show connections`: only those with this port at either end' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l path -d 'For `show connections`: only those on this path' -r -f -a "fast\t'Those that workers have'
+kernel\t'Those of the kernel\'s sockets'"
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l limit -d 'For `show connections`: at most so many, 1 to 10000; 100 without it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l socket -d 'The command socket of the instance, where more than one runs' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l json -d 'One JSON object instead of tables'
 complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l measure -d 'Measure the cost of a wake-up first (some 100 ms); for `show machine`'

@@ -33,6 +33,7 @@ pub(super) enum Woken {
     Deadline,
     Progress,
     Moves,
+    ListingLate,
 }
 
 /// How often it looks whether all connections have moved. A turn of a worker moves 16, in a millisecond.
@@ -88,6 +89,7 @@ impl Controlled for Instance {
             woken(deadline, Woken::Deadline),
             woken(progress.unwrap_or(Instant::NEVER), Woken::Progress),
             woken(moves, Woken::Moves),
+            woken(self.listings.due(), Woken::ListingLate),
         )
     }
 
@@ -110,6 +112,7 @@ impl Controlled for Instance {
             Woken::Progress => self.tell_followers(),
             // It looks after each event.
             Woken::Moves => {}
+            Woken::ListingLate => self.listing_late(),
         }
         true
     }
@@ -121,6 +124,7 @@ impl Controlled for Instance {
     async fn request(&mut self, request: Request, answer: Answer) {
         match request {
             Request::Measure => self.measure(Some(answer)),
+            Request::Connections(which) => self.list(&which, answer),
             Request::Reload => {
                 let changed = self.read_again().await;
                 drop(answer.send(changed.map(|changed| serde_json::json!({ "changed": changed }))));
@@ -216,7 +220,9 @@ impl Instance {
             Request::Sockets | Request::StandBy | Request::Drain(_) => {
                 Err("it is not answered here".to_owned())
             }
-            Request::Measure | Request::Reload => Err("it is answered when it has ended".to_owned()),
+            Request::Measure | Request::Reload | Request::Connections(_) => {
+                Err("it is answered when it has ended".to_owned())
+            }
             Request::Port(_) => Err(command::NO_SWITCH.to_owned()),
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {

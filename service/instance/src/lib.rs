@@ -19,6 +19,7 @@ mod hand_over;
 pub mod hold;
 mod leaving_claims;
 mod lifecycle;
+mod listing;
 pub mod plan;
 mod reload;
 mod reports;
@@ -247,6 +248,8 @@ struct Instance {
     started: Instant,
     /// Until when another instance waits for connections that move to the kernel, and keep no queue.
     moves_awaited: Option<Instant>,
+    /// The list of connections that a client waits for.
+    listings: listing::Listings,
     /// What was left when it was looked last, while connections are closed at the end of a drain.
     cut_left: drain::CutLeft,
 }

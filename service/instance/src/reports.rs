@@ -185,7 +185,7 @@ impl Instance {
     }
 
     /// The present path of new TCP connections to a port at one of our addresses, or in general, and the reason.
-    fn path_of_connections(&self, address: Option<IpAddr>) -> (Path, String) {
+    pub(super) fn path_of_connections(&self, address: Option<IpAddr>) -> (Path, String) {
         if let Some(why) = self.connections.why_not() {
             return (Path::Kernel, why.to_owned());
         }

@@ -253,8 +253,7 @@ impl BeforeWorkers {
         tidy(link);
         let mut facts = learn_facts(mirror, link, plan.ethertype().is_none(), plan.attach);
         if self.first.is_some() {
-            // The first instance's program is on the interface, but will be gone when this instance
-            // attaches.
+            // That of the first instance will be gone when this one attaches.
             facts.foreign_xdp = None;
         }
         let addresses = claimed(&plan.services, mirror, link.ifindex);
@@ -309,6 +308,7 @@ impl BeforeWorkers {
             started: clock::now(),
             moves_awaited: None,
             cut_left: Default::default(),
+            listings: Default::default(),
         };
         Ok((instance, self.sockets))
     }

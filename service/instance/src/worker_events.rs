@@ -35,6 +35,7 @@ impl Instance {
                         self.reloads.prepared(number, at, outcome);
                     }
                     WorkerEvent::Engine(ServeEvent::Switched { .. }) => self.reloads.switched(),
+                    WorkerEvent::Engine(ServeEvent::Listed(listing)) => self.listed(at, &listing),
                     WorkerEvent::Engine(ServeEvent::Left { part, .. }) => self.left(at, part),
                     WorkerEvent::Engine(ServeEvent::ListenersClosed) => {
                         self.events.push_back(Event::ListenersClosed);

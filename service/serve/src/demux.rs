@@ -24,6 +24,7 @@ use twinpath_inspect::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::fast_tcp::{CALLS_PER_TURN, Declined, Opening, TcpClaims};
 use crate::limits::ServiceLimits;
+use crate::listing::Listing;
 
 /// Maximum number of parts, and so of services, of a worker.
 pub const PARTS_MAX: usize = 64;
@@ -43,9 +44,9 @@ const SEVERAL: u8 = u8::MAX - 1;
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
 const ETHERTYPE_V6: u16 = EtherType::IPV6.0;
 
-// The events that need reserved room: `Begun`, `Drained` and `Left` of each part, the two answers to a change, and
-// `ListenersClosed`.
-const _: () = assert!(3 * PARTS_MAX + 3 <= ENGINE_RESERVE as usize);
+// The events that need reserved room: `Begun`, `Drained` and `Left` of each part, the two answers to a change,
+// `ListenersClosed`, and two of `Listed`.
+const _: () = assert!(3 * PARTS_MAX + 5 <= ENGINE_RESERVE as usize);
 const _: () = assert!(PARTS_MAX <= SEVERAL as usize && PARTS_MAX <= CLAIMS_PART);
 
 /// Says which part of the worker each frame goes to.
@@ -141,6 +142,7 @@ trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>);
     fn syn_room(&self) -> Option<u32>;
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool;
+    fn list(&mut self, now: Instant, listing: &mut Listing) -> bool;
     fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32;
     fn release_claims(&mut self, claims: &mut dyn TcpClaims);
 }
@@ -176,6 +178,10 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
 
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.has_connection(local, remote)
+    }
+
+    fn list(&mut self, now: Instant, listing: &mut Listing) -> bool {
+        self.list(now, listing)
     }
 
     fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32 {
@@ -220,6 +226,9 @@ pub enum DemuxCommand {
     /// Changes routes and limits, lets some services begin and others leave; answered by
     /// [`ServeEvent::Switched`].
     Switch(Box<Switch>),
+    /// Lists connections, some in each turn; answered by [`ServeEvent::Listed`]. A list that is not complete yet is answered
+    /// as far as it has come.
+    List(Box<Listing>),
 }
 
 /// New services. Until a [`Switch`] lets them begin, they serve only the frames that the routes give them.
@@ -264,6 +273,8 @@ pub struct Demux {
     syns_due: Instant,
     /// Whether the last run took SYNs.
     took_syns: bool,
+    /// A list of connections that is not complete yet.
+    listing: Option<Box<Listing>>,
 }
 
 impl Demux {
@@ -281,6 +292,7 @@ impl Demux {
             declined: Declined::default(),
             syns_due: Instant::ZERO,
             took_syns: false,
+            listing: None,
         }
     }
 
@@ -405,6 +417,24 @@ impl Demux {
             service.is_some_and(|service| service.leaving && service.engine.has_connection(local, remote))
         };
         self.used.iter().copied().find(has).map(usize::from)
+    }
+
+    /// Lists connections, as many as a turn may.
+    #[cold]
+    fn list_some(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let Some(mut listing) = self.listing.take() else { return };
+        listing.begin_turn();
+        while listing.part < PARTS_MAX && listing.goes_on() {
+            if self.one(listing.part, io, |engine, _| engine.list(now, &mut listing)).unwrap_or(true) {
+                listing.next_part();
+            }
+        }
+        if listing.part < PARTS_MAX && !listing.has_more {
+            self.listing = Some(listing);
+        } else {
+            // Room is reserved: control asks for one list at a time.
+            let _ = io.tell_reserved(ServeEvent::Listed(listing));
+        }
     }
 
     /// Removes parts that were told to leave and have drained.
@@ -566,10 +596,17 @@ impl Engine for Demux {
         if self.leaving > 0 {
             self.let_leave(io);
         }
+        if self.listing.is_some() {
+            self.list_some(now, io);
+            busy = true;
+        }
         busy
     }
 
     fn next_deadline(&self) -> Instant {
+        if self.listing.is_some() {
+            return Instant::ZERO;
+        }
         let engines = self.engines().map(|engine| engine.next_deadline()).min().unwrap_or(Instant::NEVER);
         engines.min(self.declined.deadline())
     }
@@ -609,6 +646,11 @@ impl Engine for Demux {
             }
             DemuxCommand::Prepare(prepare) => self.prepare(now, prepare, io),
             DemuxCommand::Switch(switch) => self.switch(now, switch, io),
+            DemuxCommand::List(listing) => {
+                if let Some(former) = self.listing.replace(listing) {
+                    let _ = io.tell_reserved(ServeEvent::Listed(former));
+                }
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod change;
 mod fast;
 mod kernel_udp;
 mod late;
+mod list;
 mod moves;
 mod sends;
 
@@ -38,6 +39,7 @@ use self::late::{Awaited, Origin};
 use self::sends::Cause;
 use crate::frames;
 use crate::limits::{ServiceLimits, unforeseeable};
+use crate::listing::Listing;
 
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;
@@ -190,6 +192,8 @@ pub enum ServeEvent {
         /// The engine of the service, to be freed.
         service: Box<dyn Send>,
     },
+    /// The answer to [`DemuxCommand::List`](crate::DemuxCommand::List).
+    Listed(Box<Listing>),
     /// The service has panicked.
     Panicked(Panicked),
 }
@@ -499,12 +503,13 @@ impl<S: Service> Engine for ServeEngine<S> {
             self.serve_moved(now, Ready::Connection { number, ends: error }, io)
         } else {
             let event = kernel_tcp::ready(token, error);
-            let elsewhere = match event {
-                Ready::Accept(_) => self.fast_beside(now, io),
-                Ready::Connection { .. } => 0,
+            let accepts = match event {
+                Ready::Accept(_) => Some((self.why_kernel(), self.fast_beside(now, io))),
+                Ready::Connection { .. } => None,
             };
             self.tcp(now, io).is_some_and(|(tcp, call)| {
-                tcp.count_elsewhere(elsewhere);
+                tcp.count_elsewhere(accepts.map_or(0, |(_, elsewhere)| elsewhere));
+                accepts.into_iter().for_each(|(why, _)| tcp.explain(why));
                 tcp.ready(event, call)
             })
         }

@@ -17,6 +17,7 @@ pub mod handlers;
 mod hosted;
 pub mod kernel_tcp;
 mod limits;
+mod listing;
 mod prototype;
 #[cfg(feature = "services")]
 pub mod services;
@@ -27,6 +28,7 @@ pub use crate::streams::{CHUNK, TcpTotals};
 pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;
+pub use listing::{ListFilter, Listed, ListedPath, Listing, WhyKernel};
 pub use prototype::Prototype;
 pub use twinpath_inspect::{ClaimCounters, ServeCounters};
 pub use twinpath_udp::served::{Served, ServedPort};

@@ -227,6 +227,7 @@ impl Owner {
             Request::Show(topic) => topic.of(&self.report_all()),
             Request::Reload => Err(NO_RELOAD.to_owned()),
             Request::Port(_) => Err(twinpath_observe::command::NO_SWITCH.to_owned()),
+            Request::Connections(_) => Err(twinpath_observe::command::NO_SERVICES.to_owned()),
             Request::Capture(_) => Err(
                 "the owner of an interface has no captures: what programs receive does not come through it"
                     .to_owned(),

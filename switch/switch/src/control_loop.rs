@@ -205,6 +205,7 @@ impl Switching {
                 Err(NO_CONNECTIONS.to_owned())
             }
             Request::Reload | Request::Port(_) => Err("it is answered when it is complete".to_owned()),
+            Request::Connections(_) => Err(twinpath_observe::command::NO_SERVICES.to_owned()),
             Request::Measure => Err("a switch measures what waking up costs at its start only".to_owned()),
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());

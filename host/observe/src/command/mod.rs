@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use twinpath_config::{CpuGoal, LatencyGoal, Mode, goal};
+use twinpath_config::{CpuGoal, LatencyGoal, Mode, SourceText, goal};
 use twinpath_idle::Goal;
 use twinpath_sys::trusted_dir::TrustError;
+
+use crate::report::ConnectionPath;
 
 pub use self::client::{FoundInstances, ask, connect, find_instances, follow_drain, interpret, receive};
 pub use self::server::{Server, ServerCounters};
@@ -33,6 +35,10 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
+
+/// The answer of programs without services to a question for their connections.
+pub const NO_SERVICES: &str =
+    "this program has no services, and so no connections: name another instance's socket with --socket";
 
 /// The answer of programs other than switches to a change of ports.
 pub const NO_SWITCH: &str =
@@ -65,8 +71,37 @@ pub enum Request {
     /// A change of a switch's ports: `{"port":{"add":"veth3,vlan=10"}}`, `{"port":{"remove":"veth3"}}`,
     /// `{"port":{"set":{"port":"veth3","keys":["vlan=20"]}}}`. The answer, once that is complete, is as a reload's.
     Port(PortChange),
+    /// Connections of services: `{"connections":{"peer":"10.0.0.0/8","limit":10}}`. The answer is a
+    /// [`Connections`](crate::report::Connections).
+    Connections(WhichConnections),
     /// A change: `{"set":{"worker":0,"mode":"poll"}}`, `{"set":{"latency":"20us"}}`.
     Set(Set),
+}
+
+/// Maximum number of connections in a list.
+pub const CONNECTIONS_MAX: u32 = 10_000;
+
+/// Which connections are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WhichConnections {
+    /// Only those of these peers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SourceText>,
+    /// Only those with this port at either end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Only those on this path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<ConnectionPath>,
+    /// How many at most, up to [`CONNECTIONS_MAX`].
+    pub limit: u32,
+}
+
+impl Default for WhichConnections {
+    fn default() -> Self {
+        Self { peer: None, port: None, path: None, limit: 100 }
+    }
 }
 
 /// The parameters of a drain.

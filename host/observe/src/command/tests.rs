@@ -23,6 +23,7 @@ fn handle(request: Request) -> Result<Value, String> {
         Request::Measure => Ok(json!({ "machine": null })),
         Request::Capture(_) => Err("no captures here".to_owned()),
         Request::Port(_) => Err(NO_SWITCH.to_owned()),
+        Request::Connections(_) => Err(NO_SERVICES.to_owned()),
         Request::Sockets | Request::StandBy | Request::Drain(_) | Request::Reload => {
             Err("nothing to hand over".to_owned())
         }

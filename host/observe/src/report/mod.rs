@@ -10,6 +10,7 @@ pub use twinpath_inspect::{
 pub use twinpath_port::PortCounts;
 pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};
 
+pub use self::connection::{Connection, ConnectionPath, Connections};
 pub use self::instance::{Capability, Configuration, Draining, Instance, InstanceKind, Sandbox, StandingBy};
 pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, KeptReplies, LeftBehind, Offload,
@@ -21,6 +22,7 @@ pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceKept};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 
+mod connection;
 mod instance;
 mod interface;
 mod openflow;

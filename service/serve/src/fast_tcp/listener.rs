@@ -55,6 +55,16 @@ pub struct EngineListener {
 /// A connection of the engine, or one that has moved to a socket.
 pub struct EngineConnection(Carrier);
 
+impl EngineConnection {
+    /// The socket that it has moved to.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.0 {
+            Carrier::Engine(_) => None,
+            Carrier::Kernel(socket) => Some(socket),
+        }
+    }
+}
+
 enum Carrier {
     Engine(ConnectionId),
     // Few connections move: the others do without its memory.

@@ -24,6 +24,7 @@ use twinpath_time::{Instant, Wheel};
 use twinpath_udp::served::Served;
 
 use crate::handlers::{Guarded, HandlerPool};
+use crate::listing::WhyKernel;
 use crate::streams::host::ConnectionHost;
 use crate::streams::limits::TcpTotals;
 use crate::streams::listener::{Listener, Ready};
@@ -67,6 +68,8 @@ struct Tracked<L: Listener, C> {
     connection: Connection<C>,
     id: ConnectionId,
     source: Source,
+    /// Why it is not on the fast path, if it is not.
+    why: WhyKernel,
     /// Since when it has been idle, if it is listed among the connections that can be closed for a new one.
     idle_since: Option<Instant>,
 }
@@ -114,6 +117,8 @@ pub struct StreamServer<L: Listener, C> {
     draining: bool,
     /// Connections opened so far.
     opened: u64,
+    /// Why connections that begin now are not on the fast path.
+    why: WhyKernel,
 }
 
 impl<L: Listener, C: Send> StreamServer<L, C> {
@@ -142,6 +147,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             ending: None,
             draining: false,
             opened: 0,
+            why: WhyKernel::NotAsked,
             totals,
         }
     }
@@ -177,6 +183,17 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
     /// Sets how many connections of another server count against the maximum of this one.
     pub const fn count_elsewhere(&mut self, connections: u32) {
         self.elsewhere = connections;
+    }
+
+    /// Says why connections that begin from now on are not on the fast path.
+    pub const fn explain(&mut self, why: WhyKernel) {
+        self.why = why;
+    }
+
+    /// The stream of the connection with this number, if there is one, and why it is not on the fast path.
+    pub(crate) fn stream_at(&mut self, number: u32) -> Option<(&L::Stream, WhyKernel)> {
+        let tracked = self.table.get(number)?;
+        Some((&tracked.stream, tracked.why))
     }
 
     /// Applies new limits: its connections are counted in the new totals from now on, and their deadlines

@@ -84,7 +84,14 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         self.deadlines.set(number, connection.deadline(self.totals.each()));
         self.opened += 1;
         let id = ConnectionId::new(number | self.mark, self.opened);
-        self.table.insert(Tracked { stream, connection, id, source, idle_since: Some(call.now) });
+        self.table.insert(Tracked {
+            stream,
+            connection,
+            id,
+            source,
+            why: self.why,
+            idle_since: Some(call.now),
+        });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);

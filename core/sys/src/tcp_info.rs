@@ -4,8 +4,9 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
-use twinpath_sys::last_errno;
 use twinpath_time::Duration;
+
+use crate::last_errno;
 
 /// Bytes of `struct tcp_info` that are read (include/uapi/linux/tcp.h): up to `tcpi_min_rtt`, which Linux 4.6 has.
 const INFO_BYTES: usize = 152;
@@ -13,6 +14,10 @@ const INFO_BYTES: usize = 152;
 /// A connection as its kernel sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// The state, by its number (include/net/tcp_states.h).
+    pub state: u8,
+    /// Segments that were sent and are not acknowledged.
+    pub unacked: u32,
     /// The smoothed round-trip time.
     pub rtt: Duration,
     /// The minimum round-trip time.
@@ -21,6 +26,8 @@ pub struct TcpInfo {
     pub retransmits: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
     /// The congestion window, in segments.
     pub window: u32,
     /// Maximum segment size, bytes.
@@ -56,11 +63,14 @@ fn read(info: &[u8; INFO_BYTES]) -> TcpInfo {
         u64::from(low) | u64::from(high) << 32
     };
     TcpInfo {
+        state: info[0],
         segment_bytes: word(16),
+        unacked: word(24),
         rtt: Duration::from_micros(word(68).into()),
         window: word(80),
         retransmits: word(100).into(),
         bytes_acked: long(120),
+        bytes_received: long(128),
         // The kernel's "none yet" is all ones.
         rtt_min: Duration::from_micros(Some(word(148)).filter(|us| *us != u32::MAX).unwrap_or(0).into()),
     }
@@ -85,7 +95,7 @@ mod tests {
         let info = tcp_info(&stream).unwrap();
         // The kernel may count the SYN as a byte.
         assert!((10_000..=10_001).contains(&info.bytes_acked), "{info:?}");
-        assert_eq!(info.retransmits, 0);
+        assert_eq!((info.retransmits, info.bytes_received, info.state), (0, 3, 1));
         assert!(info.rtt > Duration::ZERO && info.rtt_min <= info.rtt, "{info:?}");
         assert!(info.segment_bytes > 500 && info.window > 0, "{info:?}");
         assert!(tcp_info(std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap()).is_err());
