@@ -1,4 +1,5 @@
-//! Servers that are asked by `plain ask`: its report, and the CPU time that the whole machine takes for a query.
+//! Servers that are asked by `plain ask`: its report, and the CPU time that the whole machine takes for a query. Processes of `plain
+//! busy` beside them.
 
 use std::time::Duration;
 
@@ -32,6 +33,23 @@ pub(super) fn round_trips(stdout: &str) -> anyhow::Result<Sample> {
     let mut values = asked.rtt_us.context("no round trip")?.values();
     values.extend([(RATE, asked.requests_per_s), ("lost", asked.lost as f64)]);
     Ok(Sample { values, ..Sample::default() })
+}
+
+/// Measures while a process that always wants the CPU runs on each.
+pub(super) async fn beside_busy<T>(
+    session: &Session,
+    measured: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let launcher = &session.launcher;
+    let mut busy = Vec::new();
+    for (side, cpu) in [(Side::Client, session.cpus[0]), (Side::Server, session.cpus[1])] {
+        busy.push(launcher.background(side, &words(&format!("plain busy --cpu {cpu}")))?);
+    }
+    let measured = measured.await;
+    for process in busy {
+        launcher.finish(process).await?;
+    }
+    measured
 }
 
 /// The output of `plain busy` at its end.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use twinpath_clients::fallback::{FrameCost, test_runs, traffic};
+use twinpath_clients::fallback::{FrameCost, test_runs, test_runs_with_connections, traffic};
 use twinpath_config::Path;
 use twinpath_sys::affinity;
 
@@ -32,12 +32,24 @@ pub(crate) async fn tax(session: &Session, row: &str) -> anyhow::Result<Sample> 
         "kernel-packet-tax" => Path::Packet,
         _ => bail!("no such row: {row}"),
     };
-    let cpu = session.cpus[1];
+    test_runs_on(session.cpus[1], move || Ok(test_runs(path, &traffic::table()?)?)).await
+}
+
+/// The same for segments of the kernel's connections where workers have connections too: at a port of theirs, or at another one.
+pub(crate) async fn tcp_tax(session: &Session, claimed: bool) -> anyhow::Result<Sample> {
+    let runs = move || Ok(test_runs_with_connections(&traffic::table()?, claimed)?);
+    test_runs_on(session.cpus[1], runs).await
+}
+
+async fn test_runs_on(
+    cpu: usize,
+    runs: impl FnOnce() -> anyhow::Result<Vec<FrameCost>> + Send + 'static,
+) -> anyhow::Result<Sample> {
     let runs = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
         // On a thread of its own, so that no other thread is pinned.
         let pinned = std::thread::spawn(move || -> anyhow::Result<_> {
             affinity::pin_current_thread(cpu)?;
-            Ok(test_runs(path, &traffic::table()?)?)
+            runs()
         });
         pinned.join().map_err(|_| anyhow::anyhow!("the test runs panicked"))?
     });

@@ -168,6 +168,37 @@ fn set_up_host(namespace: &Namespace, host: End) -> anyhow::Result<()> {
     Ok(namespace.run(|| set_offload(host.interface, Offload::Receive, true))??)
 }
 
+/// The interfaces of the relay that joins two hosts, towards the client and the server.
+pub(crate) const RELAY: [&str; 2] = ["to-client0", "to-server0"];
+
+/// Two hosts with a relay between them.
+#[derive(Debug)]
+pub(crate) struct Relayed {
+    pub(crate) hosts: Topology,
+    pub(crate) relay: Namespace,
+}
+
+impl Relayed {
+    /// Creates the namespaces and both pairs. Frames are whole when they leave the hosts: no larger than the MTU, with their
+    /// checksums.
+    pub(crate) fn build() -> anyhow::Result<Self> {
+        let hosts = Topology { client: Namespace::new()?, server: Namespace::new()? };
+        let relay = Namespace::new()?;
+        relay.run(|| std::fs::write(NO_IPV6, "1"))?.context("cannot switch IPv6 off for the relay")?;
+        let ends = [(&hosts.client, CLIENT), (&hosts.server, SERVER)];
+        for ((host, end), (port, number)) in ends.into_iter().zip(RELAY.into_iter().zip(1..)) {
+            join(host, end, &relay, End { mac: [0x02, 0x74, 0x70, 0, 4, number], interface: port, ..end })?;
+            inside(host, |netlink| configure(netlink, end))?;
+            inside(&relay, |netlink| set_up_all(netlink, &[port]))?;
+            wait_for_carrier(host, end.interface)?;
+            host.run(|| set_offload(end.interface, Offload::Checksum, false))??;
+            host.run(|| std::fs::write(NO_METRICS, "1"))?
+                .context("cannot have TCP forget what it measured")?;
+        }
+        Ok(Self { hosts, relay })
+    }
+}
+
 /// Both namespaces. They end with this value and the processes inside.
 #[derive(Debug)]
 pub(crate) struct Topology {

@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Raises the limit of descriptors as far as permitted; returns it, `None` without a limit.
-fn raise_descriptors() -> Option<u64> {
+pub(super) fn raise_descriptors() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     // If it is refused, the old limit stays, and opening connections fails with an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -34,6 +34,8 @@ pub(crate) mod program;
 #[cfg(feature = "all")]
 pub(crate) mod reflect;
 #[cfg(feature = "all")]
+pub(crate) mod relay;
+#[cfg(feature = "all")]
 mod socket;
 #[cfg(feature = "all")]
 pub(crate) mod switch;

@@ -15,8 +15,8 @@ use twinpath_worker::thread::priority::Priority;
 
 use super::{
     Method, Server, busy, calls, discard, echo_counts, hold, l2_lookup, memory_ports, mirror, nfs, numbers,
-    offer, openflow, pipeline, program, reflect, seconds, serve, socket, switch, tap, two_cpus, udp_server,
-    wait_of,
+    offer, openflow, pipeline, program, reflect, relay, seconds, serve, socket, switch, tap, two_cpus,
+    udp_server, wait_of,
 };
 
 #[derive(Subcommand)]
@@ -63,6 +63,8 @@ pub(super) enum Peer {
         #[arg(long, default_value_t = 50)]
         busy_poll_us: u32,
     },
+    /// Hand frames from one interface to another, late, and lose some
+    Relay(relay::Args),
     /// Send frames back over a packet socket
     PacketReflect(reflect::PacketArgs),
     /// Send frames back that a worker hands over in shared memory
@@ -139,6 +141,7 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
             let echo = BusyPollEcho::bind(listen, busy_poll_us)?;
             serve(echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
         }
+        Peer::Relay(args) => relay::run(&args)?,
         Peer::PacketReflect(args) => reflect::packet(&args)?,
         Peer::ShmReflect(args) => reflect::shm(&args)?,
         Peer::Switch(args) => return switch::run(&args),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::lab::asking::round_trips;
+use crate::lab::asking::{beside_busy, round_trips};
 use crate::lab::model::Sample;
 use crate::lab::peers::server;
 use crate::lab::process::{Side, words};
@@ -34,21 +34,14 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
     let listen = server(PORT);
     let serves = words(&format!("plain program {kind} --listen {listen} {more}"));
     let running = launcher.server(Side::Server, &serves).await?;
-    let mut beside = Vec::new();
-    if busy {
-        for (side, cpu) in [(Side::Client, session.cpus[0]), (Side::Server, session.cpus[1])] {
-            beside.push(launcher.background(side, &words(&format!("plain busy --cpu {cpu}")))?);
-        }
-    }
     let ask = format!(
         "plain ask {kind} {listen} {asks} --duration {:.3} --warmup {:.3}",
         ASKING.as_secs_f64(),
         WARMUP.as_secs_f64()
     );
-    let client = launcher.client(Side::Client, &words(&ask), ASKING + SLACK, None).await;
-    for process in beside {
-        launcher.finish(process).await?;
-    }
+    let ask = words(&ask);
+    let asked = launcher.client(Side::Client, &ask, ASKING + SLACK, None);
+    let client = if busy { beside_busy(session, asked).await } else { asked.await };
     launcher.stop(running).await?;
     round_trips(&client?.stdout)
 }

@@ -1,5 +1,6 @@
 //! Measures a busy connection beside others that are a burden: 10,000 idle ones, and some that never read.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -10,6 +11,7 @@ use super::peers;
 use crate::lab::instance::Instance;
 use crate::lab::model::{How, Sample};
 use crate::lab::process::{Server, Side};
+use crate::lab::session::Session;
 
 /// Rows with the same server, so that the one that comes first measures the other as well.
 const IDLE: [&str; 2] = ["idle-10k-alone", "idle-10k-beside"];
@@ -68,7 +70,7 @@ fn apart(both: anyhow::Result<[Sample; 2]>) -> (anyhow::Result<Sample>, anyhow::
 
 /// Alone and beside idle connections; `alone_first` is the order.
 async fn both(stage: &Stage<'_>, alone_first: bool) -> anyhow::Result<[Sample; 2]> {
-    let (connections, fewer) = connections();
+    let (connections, fewer) = connections(IDLE_CONNECTIONS);
     // All of them have the same source.
     let most = connections + 16;
     let more = format!("--connections {most} --connections-per-source {most}");
@@ -89,7 +91,7 @@ async fn idle_of(
     let alone = async || stage.ask(&Target::twinpath(instance), BUSY, None).await;
     let beside = async || {
         let before = Memory::of(instance).await?;
-        let holder = hold(stage, instance, connections, false).await?;
+        let holder = hold(stage.session, instance, peers::twinpath(), connections, false).await?;
         let grown = Memory::of(instance).await?.since(&before);
         let result = alone().await;
         let kept = open(instance).await;
@@ -97,12 +99,7 @@ async fn idle_of(
         let mut sample = result?;
         let kept = kept?;
         ensure!(kept >= connections as u64, "only {kept} of {connections} connections were still open");
-        let each = |bytes: u64| bytes as f64 / connections as f64;
-        sample.values.extend([
-            ("connections", kept as f64),
-            ("bytes_per_connection", each(grown.heap.max(grown.private))),
-            ("heap_bytes_per_connection", each(grown.heap)),
-        ]);
+        sample.values.extend(grown.per_connection(kept));
         anyhow::Ok(sample)
     };
     if alone_first {
@@ -128,7 +125,7 @@ async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Resul
     let ask = async || stage.ask(&Target::twinpath(instance), OTHERS, None).await;
     let alone = ask().await?;
     let before = Memory::of(instance).await?;
-    let holder = hold(stage, instance, NEVER_READ, true).await?;
+    let holder = hold(stage.session, instance, peers::twinpath(), NEVER_READ, true).await?;
     let settled = settle(instance).await;
     let result = ask().await;
     let after = Memory::of(instance).await;
@@ -155,15 +152,16 @@ async fn never_reads_of(stage: &Stage<'_>, instance: &Instance) -> anyhow::Resul
 }
 
 /// Opens connections from the client's side; the server has accepted all when this returns.
-async fn hold(
-    stage: &Stage<'_>,
+pub(crate) async fn hold(
+    session: &Session,
     instance: &Instance,
+    target: SocketAddr,
     connections: usize,
     never_read: bool,
 ) -> anyhow::Result<Server> {
     let before = accepted(instance).await?;
-    let args = peers::hold(peers::twinpath(), connections, never_read);
-    let holder = stage.session.launcher.server(Side::Client, &args).await?;
+    let args = peers::hold(target, connections, never_read);
+    let holder = session.launcher.server(Side::Client, &args).await?;
     let deadline = Instant::now() + ACCEPT_DEADLINE;
     loop {
         let taken = accepted(instance).await?.saturating_sub(before);
@@ -205,7 +203,7 @@ async fn settle(instance: &Instance) -> anyhow::Result<()> {
 }
 
 /// The number of open TCP connections.
-async fn open(instance: &Instance) -> anyhow::Result<u64> {
+pub(crate) async fn open(instance: &Instance) -> anyhow::Result<u64> {
     Ok(instance.report().await?.services.iter().map(|service| service.tcp.connections).sum())
 }
 
@@ -215,21 +213,20 @@ async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
 }
 
 /// The number of idle connections that both processes may have, and a note if these are fewer than wanted.
-fn connections() -> (usize, Option<String>) {
+pub(crate) fn connections(wanted: usize) -> (usize, Option<String>) {
     let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let most = usize::try_from(allowed.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
-    if most >= IDLE_CONNECTIONS {
-        return (IDLE_CONNECTIONS, None);
+    if most >= wanted {
+        return (wanted, None);
     }
-    let note = format!(
-        "{most} idle connections instead of {IDLE_CONNECTIONS}: a process may have {allowed} descriptors here"
-    );
+    let note =
+        format!("{most} idle connections instead of {wanted}: a process may have {allowed} descriptors here");
     (most, Some(note))
 }
 
 /// A server's memory for its connections.
 #[derive(Clone, Copy, Debug)]
-struct Memory {
+pub(crate) struct Memory {
     /// Heap of its workers, as counted by its allocator.
     heap: u64,
     /// The part of it with incomplete calls and replies not taken, as counted by the server.
@@ -239,7 +236,7 @@ struct Memory {
 }
 
 impl Memory {
-    async fn of(instance: &Instance) -> anyhow::Result<Self> {
+    pub(crate) async fn of(instance: &Instance) -> anyhow::Result<Self> {
         let report = instance.report().await?;
         Ok(Self {
             heap: report.workers.iter().map(|worker| worker.counts.heap_bytes).sum(),
@@ -248,7 +245,17 @@ impl Memory {
         })
     }
 
-    fn since(&self, before: &Self) -> Self {
+    /// Of an idle one, where these are all that there is.
+    pub(crate) fn per_connection(&self, connections: u64) -> [(&'static str, f64); 3] {
+        let each = |bytes: u64| bytes as f64 / connections as f64;
+        [
+            ("connections", connections as f64),
+            ("bytes_per_connection", each(self.heap.max(self.private))),
+            ("heap_bytes_per_connection", each(self.heap)),
+        ]
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             heap: self.heap.saturating_sub(before.heap),
             queued: self.queued.saturating_sub(before.queued),

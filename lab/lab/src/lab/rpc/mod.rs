@@ -2,7 +2,7 @@
 //!
 //! Every row has a server on one CPU and a client on the other, both started for it; only ganesha is started once.
 
-mod burden;
+pub(crate) mod burden;
 pub(crate) mod measure;
 pub(crate) mod peers;
 

@@ -54,7 +54,7 @@ pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> 
 }
 
 /// A client. `how` has its transport (`client=tcp`, `udp`, or on the fast path `tcp-fast` or `fast`, which is UDP), `mode=`, calls in flight (`inflight=`),
-/// `batch` if several calls may share a send, and `getattr` for GETATTR of the file that the option `file` names instead of
+/// `batch` if several calls may share a send, `threads=` for as many connections, `fragments=` for calls with AUTH_SYS in so many, and `getattr` for GETATTR of the file that the option `file` names instead of
 /// NULL. `rate`: calls per second.
 pub(crate) fn bench(
     target: SocketAddr,
@@ -75,6 +75,12 @@ pub(crate) fn bench(
     let mut line = format!("bench rpc {target} {transport} --mode {mode} --inflight {inflight}");
     if how.has("getattr") {
         line += &format!(" --proc getattr {file}");
+    }
+    if let Some(threads) = how.get("threads") {
+        line += &format!(" --threads {threads}");
+    }
+    if let Some(fragments) = how.get("fragments") {
+        line += &format!(" --auth sys --fragments {fragments}");
     }
     if how.has("batch") {
         line += " --batch";

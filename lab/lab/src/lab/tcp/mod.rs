@@ -1,7 +1,10 @@
 //! `lab tcp`: services with connections on the fast path against bare servers on kernel sockets, and beside them the same services
 //! on the kernel's TCP. The client is the kernel's, the same for all, but for the row with both ends on the fast path.
 
+mod beside;
+mod loss;
 mod measure;
+mod path;
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::net::UnixDatagram;
 use tokio::process::Child;
 use twinpath_clients::measure::print;
+use twinpath_config::TcpPathAsked;
 use twinpath_worker::idle::Mode;
 
 use super::{Kind, command, example};
@@ -19,6 +20,8 @@ use crate::foreign;
 /// Each of them is ready within a second on an idle machine.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
+/// Memory for values: memcached's default.
+const MEMORY_MIB: usize = 64;
 /// Names that the name server knows.
 pub(super) const HOSTS: usize = 1000;
 
@@ -38,6 +41,9 @@ pub(crate) struct ServerArgs {
     /// The interface of an example of the library
     #[arg(long, value_name = "INTERFACE", default_value = "lo")]
     on: String,
+    /// The path of TCP of the example of a memcached
+    #[arg(long, value_name = "PATH", default_value = TcpPathAsked::Auto.name())]
+    tcp_path: TcpPathAsked,
     /// Names that a name server has
     #[arg(long, value_name = "N", default_value_t = HOSTS)]
     names: usize,
@@ -133,7 +139,9 @@ fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, 
             std::fs::write(folder.join("zone"), zone(args.names))?;
             ("nsd", format!("-d -c {}", config.display()))
         }
-        Kind::OwnMemcached => ("memcached", format!("{} {port}", args.on)),
+        Kind::OwnMemcached => {
+            ("memcached", format!("{} {port} {MEMORY_MIB} {}", args.on, args.tcp_path.name()))
+        }
         Kind::OwnDns => {
             let zone_file = folder.join("zone");
             std::fs::write(&zone_file, zone(args.names))?;

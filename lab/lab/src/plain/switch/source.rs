@@ -1,4 +1,4 @@
-//! `plain frame-source`: sends frames of 64 bytes, or datagrams with random sources, as many as go; `plain xdp-sink`: takes those that are no packets.
+//! `plain frame-source`: sends frames of 64 bytes, or datagrams or SYNs with random sources, as many as go; `plain xdp-sink`: takes those that are no packets.
 
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
@@ -48,8 +48,11 @@ pub(crate) struct SourceArgs {
     /// Send datagrams to this IPv4 address and port
     #[arg(long, value_name = "ADDRESS:PORT", requires = "sources", conflicts_with = "varied")]
     datagrams_to: Option<SocketAddrV4>,
+    /// Send SYNs to this IPv4 address and port, each from a port of its own
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "sources", conflicts_with_all = ["varied", "datagrams_to"])]
+    syns_to: Option<SocketAddrV4>,
     /// From random addresses of this prefix
-    #[arg(long, value_name = "PREFIX", requires = "datagrams_to")]
+    #[arg(long, value_name = "PREFIX")]
     sources: Option<Prefix>,
     /// Priority of the thread: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long, default_value_t = Priority::Normal)]
@@ -82,15 +85,21 @@ const SOURCES: u32 = 65_536;
 
 /// Datagrams with sources of their own: at 20,000 a second, ten seconds without one that comes again.
 const DATAGRAMS: usize = 200_000;
+/// SYNs, likewise: at 200,000 a second, five seconds.
+const SYNS: usize = 1_000_000;
 
 fn frames(args: &SourceArgs) -> anyhow::Result<Vec<Frame>> {
-    if let (Some(to), Some(sources)) = (args.datagrams_to, args.sources) {
+    if let (Some(to), Some(sources)) = (args.datagrams_to.or(args.syns_to), args.sources) {
         let IpAddr::V4(network) = sources.address() else { bail!("--sources {sources}: IPv4 is wanted") };
         let own_bits = u32::MAX.checked_shr(sources.len().into()).unwrap_or(0);
         let mut random = fastrand::Rng::new();
         let source = |random: u32| Ipv4Addr::from_bits(network.to_bits() | (random & own_bits));
-        let datagram = |random| datagram(args.from.0, args.to.0, source(random), to);
-        return Ok((0..DATAGRAMS).map(|_| datagram(random.u32(..))).collect());
+        let frame = bare_frame(args.from.0, args.to.0);
+        let mut next = || SocketAddrV4::new(source(random.u32(..)), random.u16(1024..));
+        if args.syns_to.is_some() {
+            return Ok((0..SYNS).map(|_| syn(frame, next(), to)).collect());
+        }
+        return Ok((0..DATAGRAMS).map(|_| datagram(frame, *next().ip(), to)).collect());
     }
     Ok(match args.varied {
         Varied::Nothing => vec![bare_frame(args.from.0, args.to.0)],
@@ -106,23 +115,56 @@ fn frames(args: &SourceArgs) -> anyhow::Result<Vec<Frame>> {
     })
 }
 
+/// Bytes of the headers of Ethernet and IPv4.
+const ETHERNET: usize = 14;
+const IP: usize = 20;
+
 /// A datagram without a UDP checksum, from a port that no service has.
-fn datagram(from: [u8; 6], to: [u8; 6], source: Ipv4Addr, target: SocketAddrV4) -> Frame {
+fn datagram(mut frame: Frame, source: Ipv4Addr, target: SocketAddrV4) -> Frame {
     const FROM_PORT: u16 = 40_000;
-    let mut frame = bare_frame(from, to);
-    frame[12..14].copy_from_slice(&EtherType::IPV4.0.to_be_bytes());
-    let (ip, udp) = frame[14..].split_at_mut(20);
-    ip[..10].copy_from_slice(&[0x45, 0, 0, (FRAME_BYTES - 14) as u8, 0, 0, 0x40, 0, 64, 17]);
-    ip[12..16].copy_from_slice(&source.octets());
-    ip[16..20].copy_from_slice(&target.ip().octets());
-    let words = ip.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    ip[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    let udp = packet(&mut frame, 17, FRAME_BYTES - ETHERNET - IP, [source, *target.ip()]);
     udp[..2].copy_from_slice(&FROM_PORT.to_be_bytes());
     udp[2..4].copy_from_slice(&target.port().to_be_bytes());
-    udp[5] = (FRAME_BYTES - 34) as u8;
+    udp[5] = (FRAME_BYTES - ETHERNET - IP) as u8;
     frame
+}
+
+/// A SYN without options (RFC 9293 section 3.1).
+fn syn(mut frame: Frame, source: SocketAddrV4, target: SocketAddrV4) -> Frame {
+    const LEN: u8 = 20;
+    const PROTOCOL: u8 = 6;
+    let ends = [*source.ip(), *target.ip()];
+    let tcp = &mut packet(&mut frame, PROTOCOL, LEN.into(), ends)[..LEN.into()];
+    tcp[..2].copy_from_slice(&source.port().to_be_bytes());
+    tcp[2..4].copy_from_slice(&target.port().to_be_bytes());
+    // Some number, the length of the header, SYN, and a window.
+    tcp[4..8].copy_from_slice(&source.ip().octets());
+    tcp[12..16].copy_from_slice(&[(LEN / 4) << 4, 2, 0xff, 0xff]);
+    let pseudo = [&ends[0].octets()[..], &ends[1].octets(), &[0, PROTOCOL, 0, LEN]].concat();
+    let checksum = checksum(&[&pseudo, &*tcp].concat());
+    tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+/// Makes an IPv4 packet of a frame, for so many bytes behind its header; returns all bytes there.
+fn packet(frame: &mut Frame, protocol: u8, len: usize, ends: [Ipv4Addr; 2]) -> &mut [u8] {
+    frame[12..ETHERNET].copy_from_slice(&EtherType::IPV4.0.to_be_bytes());
+    let (ip, rest) = frame[ETHERNET..].split_at_mut(IP);
+    ip[..10].copy_from_slice(&[0x45, 0, 0, (IP + len) as u8, 0, 0, 0x40, 0, 64, protocol]);
+    for (place, end) in ip[12..].chunks_exact_mut(4).zip(ends) {
+        place.copy_from_slice(&end.octets());
+    }
+    let checksum = checksum(ip);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    rest
+}
+
+/// The Internet checksum (RFC 1071) of few bytes.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let once = (sum & 0xffff) + (sum >> 16);
+    !(((once & 0xffff) + (once >> 16)) as u16)
 }
 
 /// The result that `plain frame-source` prints.
@@ -176,4 +218,29 @@ pub(crate) fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     })?;
     ended?;
     Ok(print(json!({ "frames": sink.count()? }))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_wire::checksum::{ChecksumFound, ChecksumTrust};
+    use twinpath_wire::{tcp_frame, udp_frame};
+
+    use super::*;
+
+    #[test]
+    fn forged_packets_are_whole() {
+        let bare = bare_frame([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let target = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7000);
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..1000 {
+            let source = SocketAddrV4::new(Ipv4Addr::from_bits(random.u32(..)), random.u16(1024..));
+            let syn = syn(bare, source, target);
+            let found = tcp_frame::parse(&syn, ChecksumTrust::Verify).unwrap();
+            assert_eq!((found.source, found.destination), (source.into(), target.into()));
+            assert!(found.segment.flags().opens() && found.checksum == ChecksumFound::Right);
+            let datagram = datagram(bare, *source.ip(), target);
+            let found = udp_frame::parse(&datagram, ChecksumTrust::Verify).unwrap();
+            assert_eq!((found.source.ip(), found.destination), (IpAddr::V4(*source.ip()), target.into()));
+        }
+    }
 }
