@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use twinpath_attach::{AttachPlan, Attachment, PlacedQueue, Target, pool_frames};
-use twinpath_bpf::TcAttach;
+use twinpath_bpf::{Datagrams, TcAttach};
 use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool, Region};
@@ -154,7 +154,7 @@ fn attach(
             fail_open: twinpath_time::Duration::ZERO,
             replies: None,
             super_frames: false,
-            datagrams: false,
+            datagrams: Datagrams::None,
             connections: None,
         };
         let regions = [Arc::clone(region)];
