@@ -43,6 +43,10 @@ pub(crate) extern "C" fn inside() -> *mut c_int {
     )
 }
 
+/// Words from the arguments that `look` in `sockets/preloader/src/entries.rs` saves to the end of its caller's stack. On x86-64 the address is
+/// there that the hook returns to.
+pub(crate) const CALLER_AT: usize = if cfg!(target_arch = "x86_64") { 9 } else { 10 };
+
 /// Calls the function on a stack that ends there.
 ///
 /// # Safety

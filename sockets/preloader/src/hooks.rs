@@ -28,7 +28,7 @@ macro_rules! all_hooks {
             connect dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64
             freopen freopen64 ioctl poll ppoll pselect read readv recv recvfrom recvmmsg recvmsg select sendmmsg sendmsg
             setsockopt shutdown socket socketpair
-            _Fork chroot daemon fork forkpty prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create
+            _Fork chroot daemon dlclose dlmopen dlopen fork forkpty prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create
         }
     };
 }
@@ -65,6 +65,16 @@ pub(crate) fn name_of(hook: Hook) -> &'static [c_char; NAME_MAX] {
 /// Whether the function makes a child that has the other threads' locks, and none of the threads.
 pub(crate) const fn is_fork(hook: Hook) -> bool {
     matches!(hook, Hook::_Fork | Hook::daemon | Hook::fork | Hook::forkpty)
+}
+
+/// Whether the function runs code of libraries, their constructors or destructors, while this thread has the dynamic loader's lock.
+pub(crate) const fn runs_libraries(hook: Hook) -> bool {
+    matches!(hook, Hook::dlclose | Hook::dlmopen | Hook::dlopen)
+}
+
+/// Whether the function makes a thread.
+pub(crate) const fn makes_thread(hook: Hook) -> bool {
+    matches!(hook, Hook::pthread_create | Hook::thrd_create)
 }
 
 /// A function for each hook; null: it was not looked for yet.

@@ -5,7 +5,8 @@
 //!
 //! - the program makes its first UDP socket or its first set of epoll(7): before that there is nothing to know; or
 //! - the program is about to take away from itself what loading needs: its root (chroot), system calls (seccomp), files (landlock); or
-//! - a program with threads forks: nothing can be loaded in its child.
+//! - a program with threads forks: nothing can be loaded in its child; or
+//! - another thread might have to do so while a constructor of a library waits for that thread (`libraries`).
 //!
 //! From then on calls go to the hooks of that library. It gets the functions of the C library, and what was kept, by [`given::Given`].
 //!
@@ -20,8 +21,10 @@ mod errno;
 pub mod given;
 pub mod handler;
 pub mod hooks;
+mod libraries;
 mod loading;
 mod passing;
+mod real;
 
 /// No code of this library panics: a test of `sockets/preload` says so by its size.
 #[cfg(panic = "abort")]

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "the C library and the dynamic loader are asked by pointers")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -10,6 +11,7 @@ use crate::arch;
 use crate::errno::keeping_errno;
 use crate::handler;
 use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, is_fork, name_of};
+use crate::real::real;
 
 /// In the folder of this library. A sanitizer calls `dlopen(3)` for us, so `$ORIGIN` may be another folder.
 const LIBRARY: &CStr = c"libtwinpath_preload.so";
@@ -154,7 +156,7 @@ extern "C" fn load_here() {
     let how = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
     let library = match Path::of_library() {
         // SAFETY: it is a string of C. The library is ours.
-        Some(path) => unsafe { libc::dlopen(path.0.as_ptr(), how) },
+        Some(path) => unsafe { open(path.0.as_ptr(), how) },
         None => null_mut(),
     };
     if !library.is_null() {
@@ -166,6 +168,21 @@ extern "C" fn load_here() {
         ARE_HERE.store(true, Ordering::Release);
     }
     publish();
+    // Nothing of this is for the program.
+    // SAFETY: it takes nothing.
+    unsafe { libc::dlerror() };
+}
+
+/// `dlopen(3)` of the C library: that of this library is for the program.
+///
+/// # Safety
+/// As for that function.
+unsafe fn open(path: *const c_char, how: c_int) -> *mut c_void {
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    // SAFETY: the C library declares the function so.
+    let open = unsafe { core::mem::transmute::<*mut c_void, Open>(real(Hook::dlopen)) };
+    // SAFETY: the caller's promise. It looks who calls it, so this must not become a jump.
+    black_box(unsafe { open(path, how) })
 }
 
 /// The hook of the library; `None`: it is not there, or has none.

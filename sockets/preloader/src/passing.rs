@@ -4,22 +4,19 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use libc::sockaddr_in;
 
 use crate::errno::keeping_errno;
-use crate::given::{EXPLAIN, GIVEN, next};
-use crate::hooks::{HOOKS, Hook, TO, Table, is_fork, name_of};
+use crate::given::{EXPLAIN, GIVEN};
+use crate::hooks::{HOOKS, Hook, TO, is_fork, makes_thread, runs_libraries};
+use crate::libraries::{self, Caller};
 use crate::loading;
+use crate::real::{find_all, missing, real};
 
 /// Arguments of integers and pointers that are in registers.
 const ARGUMENTS: usize = 6;
-
-/// The functions of the C library.
-static REAL: Table = Table::new();
-/// All of them were looked for.
-static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 
 /// Where a call of the hook with that index goes. `arguments`: those in registers, of which the function has some. Called on any thread, also
 /// in handlers of signals.
@@ -28,18 +25,25 @@ static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 /// There are that many arguments.
 pub(crate) unsafe extern "C" fn find(at: usize, arguments: *const [usize; ARGUMENTS]) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let arguments = unsafe { &*arguments };
+    let (caller, arguments) = unsafe { (Caller::of(arguments), &*arguments) };
     keeping_errno(|| match HOOKS.get(at) {
-        Some(hook) => found(*hook, arguments),
+        Some(hook) => found(*hook, arguments, &caller),
         None => missing as *mut c_void,
     })
 }
 
-fn found(hook: Hook, arguments: &[usize; ARGUMENTS]) -> *mut c_void {
-    if is_fork(hook) || matches!(hook, Hook::pthread_create | Hook::thrd_create) {
+fn found(hook: Hook, arguments: &[usize; ARGUMENTS], caller: &Caller) -> *mut c_void {
+    if is_fork(hook) || makes_thread(hook) || runs_libraries(hook) {
         find_all();
     }
-    if matches!(hook, Hook::pthread_create | Hook::thrd_create) {
+    let is_only_thread = !loading::may_have_threads();
+    if runs_libraries(hook) && is_only_thread && !loading::is_done() {
+        libraries::run(caller);
+    }
+    if makes_thread(hook) {
+        if is_only_thread && !loading::is_done() && libraries::may_run(caller) {
+            loading::load();
+        }
         loading::has_threads();
     }
     if loading::is_late() || !loading::is_done() && loads(hook, arguments) {
@@ -66,43 +70,11 @@ fn found(hook: Hook, arguments: &[usize; ARGUMENTS]) -> *mut c_void {
     goes_to
 }
 
-/// The function of the C library.
-fn real(hook: Hook) -> *mut c_void {
-    let place = REAL.at(hook);
-    let mut found = place.load(Ordering::Acquire);
-    if found.is_null() {
-        // SAFETY: it is a string of C.
-        found = unsafe { next(name_of(hook).as_ptr()) };
-        if found.is_null() {
-            found = missing as *mut c_void;
-        }
-        place.store(found, Ordering::Release);
-    }
-    found
-}
-
-/// What is found here is found for all children. In a child of a program with threads another thread's lock in the dynamic loader would
-/// never be given back.
-fn find_all() {
-    if !ARE_FOUND.load(Ordering::Acquire) {
-        for hook in HOOKS {
-            real(hook);
-        }
-        ARE_FOUND.store(true, Ordering::Release);
-    }
-}
-
-/// This C library has no function of that name.
-extern "C" fn missing() -> c_long {
-    // SAFETY: it is the calling thread's.
-    unsafe { libc::__errno_location().write(libc::ENOSYS) };
-    -1
-}
-
 /// Whether calls of the hook may load the library, so that each is looked at until it is loaded.
 fn may_load(hook: Hook) -> bool {
     match hook {
         _ if is_fork(hook) => loading::may_have_threads(),
+        _ if runs_libraries(hook) => true,
         Hook::chroot
         | Hook::epoll_create
         | Hook::epoll_create1
@@ -120,7 +92,7 @@ fn loads(hook: Hook, arguments: &[usize; ARGUMENTS]) -> bool {
     match hook {
         Hook::socket => is_udp(arguments),
         Hook::epoll_create | Hook::epoll_create1 | Hook::chroot => true,
-        _ if is_fork(hook) => loading::may_have_threads(),
+        _ if is_fork(hook) || runs_libraries(hook) => loading::may_have_threads(),
         Hook::prctl => first as c_int == libc::PR_SET_SECCOMP,
         Hook::syscall => {
             matches!(first as c_long, libc::SYS_seccomp | libc::SYS_landlock_restrict_self | libc::SYS_chroot)

@@ -2,6 +2,7 @@
  * loaded.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -10,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -108,9 +110,96 @@ static void race(pid_t (*forks)(void))
 		CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
+/* What the constructor and the destructor of a plugin do, while this thread has the dynamic loader's lock. */
+static void (*at_begin)(void), (*at_end)(void);
+
+void plugged(int is_end)
+{
+	void (*what)(void) = is_end ? at_end : at_begin;
+
+	if (what)
+		what();
+}
+
+static void make_on_thread(void)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, made, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+static void *nothing(void *unused)
+{
+	return unused;
+}
+
+static sem_t asked, answered;
+
+static void *made_once_asked(void *unused)
+{
+	CHECK(sem_wait(&asked) == 0);
+	made(unused);
+	CHECK(sem_post(&answered) == 0);
+	return unused;
+}
+
+static void ask_thread(void)
+{
+	CHECK(sem_post(&asked) == 0 && sem_wait(&answered) == 0);
+}
+
+/* Opens the plugin, and closes it. */
+static char path[4096];
+
+static void plug(void)
+{
+	void *opened = dlopen(path, RTLD_NOW);
+
+	CHECK(opened && dlclose(opened) == 0);
+}
+
+/* The inner call is over when the thread is made, and the outer one is not. */
+static void open_then_make_on_thread(void)
+{
+	CHECK(dlopen("libm.so.6", RTLD_NOW));
+	make_on_thread();
+}
+
 static pid_t cloned(void)
 {
 	return syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+static void plugins(const char *what)
+{
+	pthread_t thread;
+	FILE *file;
+
+	alarm(PATIENCE_S);
+	if (strcmp(what, "plugin_thread") == 0) {
+		at_begin = make_on_thread;
+	} else if (strcmp(what, "plugin_nested") == 0) {
+		at_begin = open_then_make_on_thread;
+	} else if (strcmp(what, "plugin_end") == 0) {
+		at_end = make_on_thread;
+	} else if (strcmp(what, "plugin_pool") == 0) {
+		CHECK(sem_init(&asked, 0, 0) == 0 && sem_init(&answered, 0, 0) == 0);
+		CHECK(pthread_create(&thread, NULL, made_once_asked, NULL) == 0);
+		at_begin = ask_thread;
+	} else {
+		CHECK(strcmp(what, "plugin_alone") == 0);
+	}
+	plug();
+	if (strcmp(what, "plugin_alone") != 0) {
+		CHECK(is_loaded());
+		return;
+	}
+	/* Calls of the program between the error and its text. */
+	CHECK(dlopen("/none", RTLD_NOW) == NULL && (file = fopen("/dev/null", "r")) && fclose(file) == 0);
+	CHECK(shutdown(-1, SHUT_RD) == -1 && dlerror() != NULL && dlerror() == NULL);
+	/* A thread that has nothing to do with the plugin. */
+	CHECK(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(!is_loaded());
 }
 
 static void in_child(pid_t child)
@@ -184,6 +273,9 @@ int main(int count, char **arguments)
 		CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, PTHREAD_STACK_MIN) == 0);
 		CHECK(pthread_create(&thread, &small, made, NULL) == 0 && pthread_join(thread, NULL) == 0);
 		CHECK(is_loaded());
+	} else if (strncmp(what, "plugin", 6) == 0) {
+		snprintf(path, sizeof path, "%s/plugin.so", arguments[3]);
+		plugins(what);
 	} else if (strncmp(what, "race", 4) == 0) {
 		alarm(2 * PATIENCE_S);
 		race(strcmp(what, "race") == 0 ? fork : strcmp(what, "race_Fork") == 0 ? _Fork : cloned);

@@ -22,6 +22,9 @@ const ALL: [&str; 12] = [
     "thread",
 ];
 
+/// What it does with a plugin before.
+const PLUGINS: [&str; 5] = ["plugin_alone", "plugin_thread", "plugin_nested", "plugin_end", "plugin_pool"];
+
 const TRIES: u16 = 30;
 
 #[test]
@@ -47,6 +50,28 @@ fn the_first_socket_has_the_fast_path_wherever_it_is_made() {
             what == "chroot" || text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0")),
             "{what}: {text}"
         );
+    }
+}
+
+/// The dynamic loader's lock is another thread's meanwhile, which waits for the one that makes the socket.
+#[test]
+fn a_thread_for_which_a_constructor_waits_makes_the_first_socket() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
+    let program = built(folder.path());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/plugin.c");
+    let mut compiler = Command::new("cc");
+    run(compiler.args(["-shared", "-fPIC"]).arg(source).arg("-o").arg(folder.path().join("plugin.so")));
+    for (what, port) in PLUGINS.into_iter().zip(7190..) {
+        let mut command = Command::new(&program);
+        command.arg(what).arg(port.to_string()).arg(folder.path());
+        let explain = folder.path().join(format!("explain-{what}"));
+        let output = output_of(link.within(with_library(&mut command, rule(Mode::Poll), &explain)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout.as_slice(), &*said), (&b"0\n1\n"[..], ""), "{what}, {:?}", output.status);
     }
 }
 
@@ -126,7 +151,7 @@ fn built(folder: &Path) -> std::path::PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/late.c");
     let program = folder.join("late");
     let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-rdynamic"]);
     run(compiler.arg(source).arg("-o").arg(&program));
     program
 }
