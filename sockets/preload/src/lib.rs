@@ -21,5 +21,6 @@ mod waiting;
 
 pub use descriptors::*;
 pub use passing::*;
+pub use preloader::twinpath_preload;
 pub use receiving::*;
 pub use waiting::*;

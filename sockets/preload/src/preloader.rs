@@ -8,19 +8,32 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_int;
 use twinpath_calls::SocketKind;
-use twinpath_preloader::given::{FUNCTION, Given, PREFIX, VARIABLES};
+use twinpath_preloader::given::{FUNCTION, Given, LAYOUT, PREFIX, VARIABLES};
 
 static GIVEN: AtomicPtr<Given> = AtomicPtr::new(null_mut());
 
-/// Finds out whether that library is there.
-pub(crate) fn begin() {
+/// Finds out whether that library is there. Returns whether this one can be used: that one is not there, or is of this version.
+pub(crate) fn begin() -> bool {
     // SAFETY: it is a string of C.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FUNCTION.as_ptr()) };
-    if !found.is_null() {
-        // SAFETY: that library has a function of that name, of the same build.
-        let give = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Given>(found) };
-        GIVEN.store(give().cast_mut(), Ordering::Release);
+    if found.is_null() {
+        return true;
     }
+    // SAFETY: that library has a function of that name, in all versions.
+    let give = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Given>(found) };
+    let given = give();
+    // SAFETY: it lives as long as the process, and begins with the layout.
+    let is_known = unsafe { (&raw const (*given).layout).read() } == LAYOUT;
+    if is_known {
+        GIVEN.store(given.cast_mut(), Ordering::Release);
+    }
+    is_known
+}
+
+/// Asked by that library before it uses this one.
+#[unsafe(no_mangle)]
+pub extern "C" fn twinpath_preload() -> u64 {
+    LAYOUT
 }
 
 #[inline]

@@ -15,7 +15,9 @@ static AT_BEGIN: extern "C" fn() = begin;
 static AT_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    preloader::begin();
+    if !preloader::begin() {
+        return is_of_another_version();
+    }
     real::find_all();
     started::begin();
     explain::begin();
@@ -41,6 +43,16 @@ extern "C" fn begin() {
             table::set_port_named(made);
         }
     }
+}
+
+/// The program was started before this version was installed. The small library leaves this one alone.
+fn is_of_another_version() {
+    started::begin();
+    explain::begin();
+    explain::line(format_args!(
+        "everything stays with the kernel: another version was installed since the program was started"
+    ));
+    started::end();
 }
 
 extern "C" fn in_child() {

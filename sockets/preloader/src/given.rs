@@ -3,10 +3,12 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hint::black_box;
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch;
+use crate::hooks::{NAMES, OF_THE_OTHER};
 
 /// The variables of the environment that are kept, by the index in [`Given::variables`]. Their names begin with [`PREFIX`].
 pub const VARIABLES: [&str; 3] = ["RULES", "EXPLAIN", "OWNER"];
@@ -22,6 +24,57 @@ const MADE: usize = 16;
 /// The name of the function that returns it ([`twinpath_preloader`]).
 pub const FUNCTION: &CStr = c"twinpath_preloader";
 
+/// The name of the function of the library with the hooks that returns [`LAYOUT`].
+pub const OTHER: &CStr = c"twinpath_preload";
+
+/// What both libraries have to agree on: the program may have been started before another version was installed, and the library with the
+/// hooks is loaded later. To be counted up if something changes its meaning, but neither its name nor its place.
+const VERSION: u64 = 1;
+
+/// A sum of the names of hooks and variables, and of where what is given lies (FNV-1a).
+pub const LAYOUT: u64 = {
+    let mut sum = summed(0xcbf2_9ce4_8422_2325, VERSION);
+    let mut hook = 0;
+    while hook < NAMES.len() {
+        let mut at = 0;
+        while at < NAMES[hook].len() {
+            sum = summed(sum, NAMES[hook][at] as u64);
+            at += 1;
+        }
+        hook += 1;
+    }
+    let mut variable = 0;
+    while variable < VARIABLES.len() {
+        let mut at = 0;
+        while at < VARIABLES[variable].len() {
+            sum = summed(sum, VARIABLES[variable].as_bytes()[at] as u64);
+            at += 1;
+        }
+        variable += 1;
+    }
+    let places = [
+        OF_THE_OTHER,
+        size_of::<Given>(),
+        size_of::<Made>(),
+        offset_of!(Given, next),
+        offset_of!(Given, inside),
+        offset_of!(Given, variables),
+        offset_of!(Given, errors),
+        offset_of!(Given, made),
+        offset_of!(Given, count),
+    ];
+    let mut place = 0;
+    while place < places.len() {
+        sum = summed(sum, places[place] as u64);
+        place += 1;
+    }
+    sum
+};
+
+const fn summed(sum: u64, part: u64) -> u64 {
+    (sum ^ part).wrapping_mul(0x0100_0000_01b3)
+}
+
 /// A UDP socket that was made in a handler of a signal, where nothing can be loaded.
 #[derive(Debug)]
 #[repr(C)]
@@ -36,6 +89,8 @@ pub struct Made {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Given {
+    /// [`LAYOUT`] of the library that gives it: if it is another one, the rest means something else.
+    pub layout: u64,
     /// The next function of that name after this library's; null: there is none.
     pub next: unsafe extern "C" fn(name: *const c_char) -> *mut c_void,
     /// A word of the calling thread, in memory that the thread has from its beginning: no call has to allocate it.
@@ -69,6 +124,7 @@ impl Given {
 }
 
 pub(crate) static GIVEN: Given = Given {
+    layout: LAYOUT,
     next,
     inside: arch::inside,
     variables: [const { AtomicPtr::new(null_mut()) }; VARIABLES.len()],

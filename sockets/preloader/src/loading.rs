@@ -3,12 +3,13 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hint::black_box;
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use crate::arch;
 use crate::errno::keeping_errno;
+use crate::given::{EXPLAIN, GIVEN, LAYOUT, OTHER};
 use crate::handler;
 use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, is_fork, name_of};
 use crate::real::real;
@@ -28,6 +29,9 @@ static OF_THREADS: AtomicI32 = AtomicI32::new(0);
 /// The hooks of the library that was loaded, all of them once [`ARE_HERE`].
 static HOOKS_OF_OTHER: Table = Table::new();
 static ARE_HERE: AtomicBool = AtomicBool::new(false);
+/// How often it could not be loaded. The program may have had no descriptor to spare, or no memory: the next socket tries again.
+static FAILED: AtomicU32 = AtomicU32::new(0);
+const TRIES: u32 = 8;
 
 pub(crate) fn is_done() -> bool {
     IS_DONE.load(Ordering::Acquire)
@@ -159,18 +163,54 @@ extern "C" fn load_here() {
         Some(path) => unsafe { open(path.0.as_ptr(), how) },
         None => null_mut(),
     };
-    if !library.is_null() {
-        for hook in HOOKS.into_iter().take(OF_THE_OTHER) {
-            // SAFETY: it was loaded, and it is a string of C.
-            let found = unsafe { libc::dlsym(library, name_of(hook).as_ptr()) };
-            HOOKS_OF_OTHER.at(hook).store(found, Ordering::Release);
+    if library.is_null() && FAILED.fetch_add(1, Ordering::Relaxed) + 1 < TRIES {
+        IS_LATE.store(false, Ordering::Release);
+    } else {
+        if !library.is_null() && is_of_this_layout(library) {
+            for hook in HOOKS.into_iter().take(OF_THE_OTHER) {
+                // SAFETY: it was loaded, and it is a string of C.
+                let found = unsafe { libc::dlsym(library, name_of(hook).as_ptr()) };
+                HOOKS_OF_OTHER.at(hook).store(found, Ordering::Release);
+            }
+            ARE_HERE.store(true, Ordering::Release);
         }
-        ARE_HERE.store(true, Ordering::Release);
+        publish();
+        if library.is_null() {
+            explain(CANNOT_BE_LOADED);
+        }
     }
-    publish();
     // Nothing of this is for the program.
     // SAFETY: it takes nothing.
     unsafe { libc::dlerror() };
+}
+
+/// Whether the library was built for what this one gives. If not, it has said so itself.
+fn is_of_this_layout(library: *mut c_void) -> bool {
+    // SAFETY: it was loaded, and it is a string of C.
+    let found = unsafe { libc::dlsym(library, OTHER.as_ptr()) };
+    // SAFETY: the library has a function of that name, in all versions.
+    !found.is_null() && unsafe { transmute::<*mut c_void, extern "C" fn() -> u64>(found) }() == LAYOUT
+}
+
+const CANNOT_BE_LOADED: &[u8] =
+    b"twinpath run: everything stays with the kernel: libtwinpath_preload.so cannot be loaded\n";
+
+/// Writes a line where `--explain` wants it: the library that does so is not there.
+fn explain(line: &[u8]) {
+    let to = GIVEN.variables[EXPLAIN].load(Ordering::Relaxed);
+    if to.is_null() {
+        return;
+    }
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: it is a string of C; the file that was opened is closed, and the bytes are there.
+    unsafe {
+        let is_standard = to.read() as u8 == b'-' && to.add(1).read() == 0;
+        let file = if is_standard { libc::STDERR_FILENO } else { libc::open(to, flags, 0o666) };
+        libc::write(file, line.as_ptr().cast(), line.len());
+        if !is_standard {
+            libc::close(file);
+        }
+    }
 }
 
 /// `dlopen(3)` of the C library: that of this library is for the program.
@@ -180,7 +220,7 @@ extern "C" fn load_here() {
 unsafe fn open(path: *const c_char, how: c_int) -> *mut c_void {
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     // SAFETY: the C library declares the function so.
-    let open = unsafe { core::mem::transmute::<*mut c_void, Open>(real(Hook::dlopen)) };
+    let open = unsafe { transmute::<*mut c_void, Open>(real(Hook::dlopen)) };
     // SAFETY: the caller's promise. It looks who calls it, so this must not become a jump.
     black_box(unsafe { open(path, how) })
 }

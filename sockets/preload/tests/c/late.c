@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -276,6 +277,14 @@ int main(int count, char **arguments)
 	} else if (strncmp(what, "plugin", 6) == 0) {
 		snprintf(path, sizeof path, "%s/plugin.so", arguments[3]);
 		plugins(what);
+	} else if (strcmp(what, "full") == 0) {
+		/* No descriptor is free for the file of the library. */
+		struct rlimit all, few = { 0 };
+
+		CHECK(getrlimit(RLIMIT_NOFILE, &all) == 0 && (fd = dup(0)) >= 0 && close(fd) == 0);
+		few = (struct rlimit){ fd, all.rlim_max };
+		CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0 && socket(AF_INET, SOCK_DGRAM, 0) == -1 && !is_loaded());
+		CHECK(setrlimit(RLIMIT_NOFILE, &all) == 0);
 	} else if (strncmp(what, "race", 4) == 0) {
 		alarm(2 * PATIENCE_S);
 		race(strcmp(what, "race") == 0 ? fork : strcmp(what, "race_Fork") == 0 ? _Fork : cloned);

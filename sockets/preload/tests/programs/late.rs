@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use twinpath_leases::rules::RULES_VARIABLE;
-use twinpath_preloader::given::FUNCTION;
+use twinpath_preloader::given::{FUNCTION, LAYOUT, OTHER};
 use twinpath_preloader::hooks::{NAMES, OF_THE_OTHER};
 use twinpath_test_rig::root_or_skip;
 use twinpath_worker::idle::Mode;
@@ -17,9 +17,9 @@ use crate::{HOOKS, PROGRAMS, library, own, rule, with_library};
 const RELOCATIONS_MAX: usize = 8;
 
 /// What the program does before it makes its socket.
-const ALL: [&str; 12] = [
-    "plain", "cleared", "chroot", "prctl", "syscall", "fork", "_Fork", "vfork", "handler", "held", "epoll",
-    "thread",
+const ALL: [&str; 13] = [
+    "plain", "full", "cleared", "chroot", "prctl", "syscall", "fork", "_Fork", "vfork", "handler", "held",
+    "epoll", "thread",
 ];
 
 /// What it does with a plugin before.
@@ -109,6 +109,34 @@ fn nothing_is_loaded_without_rules() {
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"0\n0\n"[..], &b""[..]));
 }
 
+/// The program was started before an upgrade, and makes its first socket after it.
+#[test]
+fn a_library_of_another_version_is_left_alone() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
+    let program = built(folder.path());
+    let mut small = std::fs::read(library()).unwrap();
+    let of_layout = |small: &[u8]| small.windows(8).position(|bytes| bytes == LAYOUT.to_ne_bytes());
+    assert!(of_layout(&small).is_some());
+    while let Some(at) = of_layout(&small) {
+        small[at] ^= 1;
+    }
+    let former = folder.path().join("former.so");
+    std::fs::write(&former, small).unwrap();
+    std::fs::copy(library().with_file_name(HOOKS), folder.path().join(HOOKS)).unwrap();
+    let explain = folder.path().join("explain");
+    let mut command = Command::new(&program);
+    with_library(command.args(["plain", "7118", "/"]), rule(Mode::Poll), &explain).env("LD_PRELOAD", former);
+    let output = output_of(link.within(&mut command));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.stdout.as_slice(), &*said), (&b"0\n1\n"[..], ""));
+    let text = std::fs::read_to_string(&explain).unwrap();
+    assert!(text.lines().count() == 1 && text.contains(": another version was installed since"), "{text}");
+}
+
 /// Each exec pays for what is in the small library, and each call of a hook that it lacks would pass the other library by.
 #[test]
 fn the_small_library_is_small_and_has_all_hooks() {
@@ -118,7 +146,9 @@ fn the_small_library_is_small_and_has_all_hooks() {
         .map(|name| name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8 as char).collect())
         .collect();
     let hooks: BTreeSet<_> = names.iter().take(OF_THE_OTHER).cloned().collect();
-    assert_eq!(exported_by(&other), hooks);
+    let mut of_other = hooks;
+    of_other.insert(OTHER.to_str().unwrap().to_owned());
+    assert_eq!(exported_by(&other), of_other);
     let mut all: BTreeSet<_> = names.iter().cloned().collect();
     all.insert(FUNCTION.to_str().unwrap().to_owned());
     assert_eq!(exported_by(&small), all);
