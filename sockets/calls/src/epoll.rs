@@ -45,7 +45,7 @@ pub fn why_none(descriptor: c_int) -> Option<WhyKernel> {
 /// The kernel has done as `epoll_ctl(2)` was told. Returns why the socket stays with the kernel in that set, if it does.
 ///
 /// # Safety
-/// `event` is null, or points to one.
+/// `event` is what the kernel was told: it has read it, but for EPOLL_CTL_DEL.
 pub unsafe fn done(
     set: c_int,
     operation: c_int,
@@ -54,12 +54,12 @@ pub unsafe fn done(
 ) -> Option<WhyKernel> {
     let set = nested::first_of(set);
     table::extend_to(set);
+    let is_told = operation != libc::EPOLL_CTL_DEL && !event.is_null();
+    // SAFETY: the caller's promise, which the kernel has read; the structure may be packed.
+    let event = is_told.then(|| unsafe { event.read_unaligned() });
     let Some((_, place)) = table::place(descriptor) else {
         if table::is_undecided(descriptor) {
-            // SAFETY: the caller's promise; the structure may be packed.
-            let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-            let event =
-                event.filter(|event| operation != libc::EPOLL_CTL_DEL && event.events & READABLE != 0);
+            let event = event.filter(|event| event.events & READABLE != 0);
             let membership =
                 event.map(|event| earning::Membership { set, events: event.events, data: event.u64 });
             return table::note_membership(descriptor, set, membership);
@@ -76,10 +76,8 @@ pub unsafe fn done(
     for in_set in place.sets.iter().filter(is_it) {
         in_set.set.store(-1, Ordering::Release);
     }
-    // SAFETY: the caller's promise; the structure may be packed.
-    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() })?;
-    let (events, data) = (event.events, event.u64);
-    if operation == libc::EPOLL_CTL_DEL || events & READABLE == 0 {
+    let epoll_event { events, u64: data } = event?;
+    if events & READABLE == 0 {
         return None;
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
@@ -181,6 +179,9 @@ pub unsafe fn wait_for(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
+    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) {
+        return Some(set_errno(libc::EFAULT));
+    }
     // SAFETY: the caller's promise.
     let timeout = duration(unsafe { timeout.as_ref() }).ok()?;
     // SAFETY: the caller's promise.
@@ -220,6 +221,9 @@ unsafe fn wait_until(
         }
         // SAFETY: the caller's promise: there is room for `count` events.
         return Some(unsafe { with_rings(kernel, first, events, count, left_out) });
+    }
+    if !pointers::is_mask(mask) {
+        return Some(set_errno(libc::EFAULT));
     }
     // SAFETY: the caller's promise.
     let mask = unsafe { mask.as_ref() };
@@ -348,6 +352,10 @@ unsafe fn with_rings(
             } else if ready < count as usize {
                 let event =
                     epoll_event { events: wanted & READABLE | writable(kernel, in_set, wanted), u64: data };
+                if !pointers::can_write(events.wrapping_add(ready).cast(), size_of::<epoll_event>()) {
+                    // As in the kernel, events before it are told.
+                    return if ready > 0 { ready as c_int } else { set_errno(libc::EFAULT) };
+                }
                 // SAFETY: there is room for `count`.
                 unsafe { events.add(ready).write_unaligned(event) };
                 ready += 1;

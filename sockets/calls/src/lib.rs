@@ -30,6 +30,7 @@ mod waiting;
 
 pub use identity::kind_of;
 pub use kernel::{Kernel, errno, set_errno};
+pub use pointers::{can_read, can_write};
 pub use twinpath_leases::WhyKernel;
 pub use twinpath_leases::sockets::{Access, LentBy, early};
 pub use twinpath_sys::fork::OfProcess;

@@ -76,6 +76,9 @@ pub(crate) unsafe fn fill(
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), piece.iov_base.cast::<u8>(), len) };
         rest = &rest[len..];
     }
+    if !pointers::can_change_of(message, 1) {
+        return set_errno(libc::EFAULT) as isize;
+    }
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
     if !can_put_name(message) {

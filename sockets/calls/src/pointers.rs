@@ -1,13 +1,13 @@
 //! Arguments that the kernel refuses. A call with such a one goes to the kernel unchanged, or returns EFAULT as it does. Whether memory
-//! can be written only the kernel knows: it is asked once for each page that a call has not written before. A page that is
+//! can be read or written only the kernel knows: it is asked once for each page that no call has read or written before. A page that is
 //! unmapped later is not noticed.
 #![allow(unsafe_code, reason = "messages are the caller's memory, described by pointers")]
 
 use std::mem::{align_of, size_of};
 use std::ptr::null;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use libc::{c_int, iovec, msghdr};
+use libc::{c_int, iovec, msghdr, sigset_t};
 
 use crate::kernel::{errno, set_errno};
 
@@ -34,12 +34,13 @@ pub(crate) fn can_be_of<T>(at: *const T, count: usize) -> bool {
 
 /// Bytes of a page; where they are larger, the kernel is asked more often.
 const PAGE: usize = 4096;
-/// The kernel writes at most as many bytes when it is asked: those of its `sigset_t`.
+/// The kernel reads or writes at most as many bytes when it is asked: those of its `sigset_t`.
 const ASKED_MAX: usize = 8;
 
 const PLACES_LOG2: u32 = 10;
 
-/// Pages that can be written. Each has one place, as a program has few buffers, and only a system call is lost if two share it.
+/// Pages that can be read (twice their number), or written as well (one more). Each has one place, as a program has few buffers, and only a
+/// system call is lost if two share it.
 static PAGES: [AtomicUsize; 1 << PLACES_LOG2] = [const { AtomicUsize::new(usize::MAX) }; 1 << PLACES_LOG2];
 
 /// The place of a page. Buffers that are a power of two apart have different ones (Fibonacci hashing).
@@ -49,47 +50,167 @@ fn place_of(page: usize) -> &'static AtomicUsize {
     &PAGES[((page as u64).wrapping_mul(GOLDEN) >> (u64::BITS - PLACES_LOG2)) as usize]
 }
 
-/// Whether the bytes can be written, which is done then: some may be overwritten by this.
+/// What is asked about memory.
+trait Ask: Copy {
+    /// Whether it is known of a page, by what its place has.
+    fn is_known(self, page: usize) -> bool;
+
+    /// Asks the kernel for the part of this memory that is in the page. What is in its place from then on; `None`: it is refused. `errno` may
+    /// be another one then.
+    fn ask(self, at: *const u8, len: usize, page: usize) -> Option<usize>;
+}
+
+/// Whether it can be read.
+#[derive(Clone, Copy)]
+struct Read;
+/// Whether it can be written, and loses what is there by that.
+#[derive(Clone, Copy)]
+struct Write;
+/// Whether it can be written, and keeps what is there.
+#[derive(Clone, Copy)]
+struct Change;
+
+const fn readable(page: usize) -> usize {
+    page << 1
+}
+
+const fn writable(page: usize) -> usize {
+    page << 1 | 1
+}
+
+fn is_writable(page: usize) -> bool {
+    place_of(page).load(Ordering::Relaxed) == writable(page)
+}
+
+/// Whether the kernel has refused a pointer. One that does not do what it is asked to, as a filter of seccomp(2) forbids the call, has said
+/// nothing against it.
+fn is_refused(done: libc::c_long) -> bool {
+    done < 0 && errno() == libc::EFAULT
+}
+
+/// Whether the page is there after the kernel has been asked to make it so (Linux 5.14). Otherwise what a call does there has to be tried: the
+/// kernel may be older, or the page may be that by which a stack grows next.
+fn is_populated(page: *const u8, advice: c_int) -> bool {
+    // SAFETY: the kernel looks at the pointer itself, and changes nothing that is there.
+    unsafe { libc::madvise(page.cast_mut().cast(), PAGE, advice) == 0 }
+}
+
+impl Ask for Read {
+    #[inline]
+    fn is_known(self, page: usize) -> bool {
+        place_of(page).load(Ordering::Relaxed) >> 1 == page
+    }
+
+    fn ask(self, at: *const u8, _: usize, page: usize) -> Option<usize> {
+        const NO_CHANGE: c_int = -1;
+        let (place, none) = (at.with_addr(page * PAGE), null::<u8>());
+        let is_there = is_populated(place, libc::MADV_POPULATE_READ) || {
+            // SAFETY: the kernel looks at the pointer itself, reads, and refuses what it is to do with that.
+            let done = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_CHANGE, place, none, ASKED_MAX) };
+            !is_refused(done)
+        };
+        is_there.then_some(readable(page))
+    }
+}
+
+impl Ask for Write {
+    #[inline]
+    fn is_known(self, page: usize) -> bool {
+        is_writable(page)
+    }
+
+    /// By having the kernel write at the beginning of what is to be written there.
+    fn ask(self, at: *const u8, len: usize, page: usize) -> Option<usize> {
+        let (from, to) = (at.addr().max(page * PAGE), (at.addr() + len).min((page + 1) * PAGE));
+        let (place, len) = (at.with_addr(from), ASKED_MAX.min(to - from));
+        // SAFETY: the kernel looks at the pointer itself. It writes the signals that are held back, or as many bytes as are asked for of
+        // those that wait, and changes nothing else.
+        let done = unsafe {
+            if len == ASKED_MAX {
+                libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u8>(), place, len)
+            } else {
+                libc::syscall(libc::SYS_rt_sigpending, place, len)
+            }
+        };
+        (!is_refused(done)).then_some(writable(page))
+    }
+}
+
+impl Ask for Change {
+    #[inline]
+    fn is_known(self, page: usize) -> bool {
+        is_writable(page)
+    }
+
+    /// At last by having the kernel add nothing to the first word of the page, at once as regards other threads.
+    fn ask(self, at: *const u8, _: usize, page: usize) -> Option<usize> {
+        static NOBODY_WAITS: AtomicU32 = AtomicU32::new(0);
+        let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+        let (place, add_nothing) = (at.with_addr(page * PAGE), libc::FUTEX_OP_ADD << 28);
+        let (own, none) = (NOBODY_WAITS.as_ptr(), 0 as libc::c_long);
+        let is_there = is_populated(place, libc::MADV_POPULATE_WRITE) || {
+            // SAFETY: the kernel looks at the pointer itself.
+            let done = unsafe { libc::syscall(libc::SYS_futex, own, operation, 0, none, place, add_nothing) };
+            !is_refused(done)
+        };
+        is_there.then_some(writable(page))
+    }
+}
+
 #[inline]
-pub(crate) fn can_write(at: *mut u8, len: usize) -> bool {
+fn can(what: impl Ask, at: *const u8, len: usize) -> bool {
     let page = at.addr() / PAGE;
     let last = at.addr().wrapping_add(len).wrapping_sub(1) / PAGE;
     // Most datagrams lie in one page, or in two.
-    is_known(page) && (last == page || last == page + 1 && is_known(last)) || look(at, len)
-}
-
-#[inline]
-fn is_known(page: usize) -> bool {
-    place_of(page).load(Ordering::Relaxed) == page
+    what.is_known(page) && (last == page || last == page + 1 && what.is_known(last)) || look(what, at, len)
 }
 
 #[cold]
-fn look(at: *mut u8, len: usize) -> bool {
+fn look(what: impl Ask, at: *const u8, len: usize) -> bool {
     let mut pages = at.addr() / PAGE..at.addr().wrapping_add(len).div_ceil(PAGE);
-    len == 0 || can_be(at, len) && pages.all(|page| is_known(page) || ask(at, len, page))
+    len == 0 || can_be(at, len) && pages.all(|page| what.is_known(page) || asked(what, at, len, page))
 }
 
-/// Asks for a page, by having the kernel write at the beginning of what is to be written there. A kernel that does not do it, as a filter
-/// of seccomp(2) forbids the call, has said nothing against it. `errno` stays as it is.
-fn ask(at: *mut u8, len: usize, page: usize) -> bool {
-    let (from, to) = (at.addr().max(page * PAGE), (at.addr() + len).min((page + 1) * PAGE));
-    let (place, len) = (at.with_addr(from), ASKED_MAX.min(to - from));
+/// Asks for a page. `errno` stays as it is.
+fn asked(what: impl Ask, at: *const u8, len: usize, page: usize) -> bool {
     let before = errno();
-    // SAFETY: the kernel looks at the pointer itself. It writes the signals that are held back, or as many bytes as are asked for of
-    // those that wait, and changes nothing else.
-    let done = unsafe {
-        if len == ASKED_MAX {
-            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u8>(), place, len)
-        } else {
-            libc::syscall(libc::SYS_rt_sigpending, place, len)
-        }
-    };
-    let is_refused = done < 0 && errno() == libc::EFAULT;
+    let answer = what.ask(at, len, page);
     set_errno(before);
-    if !is_refused {
-        place_of(page).store(page, Ordering::Relaxed);
-    }
-    !is_refused
+    answer.inspect(|answer| place_of(page).store(*answer, Ordering::Relaxed)).is_some()
+}
+
+/// Whether the bytes can be written, which is done then: some may be overwritten by this.
+#[inline]
+#[must_use]
+pub fn can_write(at: *mut u8, len: usize) -> bool {
+    can(Write, at, len)
+}
+
+/// Whether the bytes can be read.
+#[inline]
+#[must_use]
+pub fn can_read(at: *const u8, len: usize) -> bool {
+    can(Read, at, len)
+}
+
+/// The same, of values that have an alignment.
+#[inline]
+pub(crate) fn can_read_of<T>(at: *const T, count: usize) -> bool {
+    at.addr().is_multiple_of(align_of::<T>())
+        && count.checked_mul(size_of::<T>()).is_some_and(|len| can_read(at.cast(), len))
+}
+
+/// Whether these values can be changed: they can be written, and are as they were.
+#[inline]
+pub(crate) fn can_change_of<T>(at: *const T, count: usize) -> bool {
+    at.addr().is_multiple_of(align_of::<T>())
+        && count.checked_mul(size_of::<T>()).is_some_and(|len| can(Change, at.cast(), len))
+}
+
+/// Whether it is null, or a set of signals that can be read.
+#[inline]
+pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
+    mask.is_null() || can_read(mask.cast(), ASKED_MAX)
 }
 
 /// The length of a buffer, as the kernel cuts it.
@@ -102,7 +223,7 @@ pub(crate) fn cut(len: usize) -> usize {
 /// # Safety
 /// As for `recvmsg(2)`, if the pointers can be of the program's memory.
 pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
-    if !can_be_of(message, 1) {
+    if !can_read_of(message, 1) {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -115,7 +236,7 @@ pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
         return true;
     }
     // SAFETY: as above.
-    can_be_of(pieces, count)
+    can_read_of(pieces, count)
         && unsafe { std::slice::from_raw_parts(pieces, count) }.iter().all(is_piece_sound)
 }
 
@@ -171,6 +292,28 @@ mod tests {
             assert!(!can_write(gone, 1) && !can_write(gone, PAGE) && can_write(gone, 0));
         }
         assert_eq!(errno(), libc::EPROTO);
+    }
+
+    #[test]
+    fn what_is_read_or_changed_is_as_it_was() {
+        let at = pages(3);
+        // SAFETY: they are of that memory, and used by nobody else.
+        unsafe {
+            at.write_bytes(7, 2 * PAGE);
+            assert_eq!(libc::mprotect(at.add(PAGE).cast(), PAGE, libc::PROT_READ), 0);
+            assert_eq!(libc::munmap(at.add(2 * PAGE).cast(), PAGE), 0);
+        }
+        for _ in 0..2 {
+            assert!(
+                can_read(at, 2 * PAGE)
+                    && !can_read(at, 2 * PAGE + 1)
+                    && !can_read(at.wrapping_add(2 * PAGE), 1)
+            );
+            assert!(can_change_of(at, PAGE) && !can_change_of(at, PAGE + 1) && can_read(at, 2 * PAGE));
+        }
+        // SAFETY: as above.
+        assert!(unsafe { std::slice::from_raw_parts(at, 2 * PAGE) }.iter().all(|byte| *byte == 7));
+        assert!(!can_read(null(), 1) && can_read(null(), 0) && !can_change_of(null::<u64>(), 1));
     }
 
     #[test]

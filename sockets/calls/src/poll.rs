@@ -6,10 +6,10 @@ use std::time::Duration;
 use libc::{c_int, nfds_t, pollfd, sigset_t, timespec};
 use twinpath_sys::clock;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, set_errno};
 use crate::pointers;
 use crate::table;
-use crate::times::duration;
+use crate::times::{as_timespec, duration};
 use crate::waiting::{Leased, wait_among};
 
 /// What a socket with a datagram is ready for.
@@ -21,7 +21,7 @@ const DESCRIPTORS_MAX: nfds_t = table::DESCRIPTORS as nfds_t;
 /// Whether the caller's descriptors can be read here. Otherwise the call is the kernel's as it is.
 #[must_use]
 pub fn can_be_looked_at(waited: *const pollfd, count: nfds_t) -> bool {
-    count <= DESCRIPTORS_MAX && pointers::can_be_of(waited, count as usize)
+    count <= DESCRIPTORS_MAX && pointers::can_read_of(waited, count as usize)
 }
 
 /// As `poll(2)`, with a time-out in ms; a negative one is for ever.
@@ -45,6 +45,9 @@ pub unsafe fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) || !pointers::is_mask(mask) {
+        return set_errno(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let (limit, mask_value) = unsafe { (timeout.as_ref(), mask.as_ref()) };
     match duration(limit) {
@@ -84,11 +87,11 @@ unsafe fn poll_for(
         unsafe { (kernel.ppoll)(waited, count, timeout, to_pointer(mask)) }
     };
     if leased.is_empty() {
-        let timeout = timeout.map(|timeout| timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
-        return ask(timeout.as_ref(), mask);
+        return ask(as_timespec(timeout).as_ref(), mask);
+    }
+    // The kernel writes there at the end, whatever it has to say.
+    if !pointers::can_change_of(waited, count_looked_at) {
+        return set_errno(libc::EFAULT);
     }
     let began = clock::now();
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };

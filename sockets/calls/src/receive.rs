@@ -235,6 +235,8 @@ impl Receiving<'_> {
         let mut sources = [const { MaybeUninit::<Name>::zeroed() }; AT_ONCE];
         let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
         let count = self.more.count.min(AT_ONCE);
+        let has_message = |at: &usize| pointers::can_change_of(self.more.messages.wrapping_add(*at), 1);
+        let count = (0..count).take_while(has_message).count();
         // SAFETY: the caller of `receive` has promised that there are as many messages.
         let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
         // Names that cannot be written are refused where each message is received by itself.
@@ -320,7 +322,7 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let theirs = &mut *self.message;
-            if !message::can_put_name(theirs) {
+            if !pointers::can_change_of(self.message, 1) || !message::can_put_name(theirs) {
                 let read = message::ip_of(&source);
                 let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
                 return (set_errno(libc::EFAULT) as ssize_t, read);
@@ -513,7 +515,7 @@ pub unsafe fn recvfrom(
     address_len: *mut socklen_t,
 ) -> ssize_t {
     let mut piece = iovec { iov_base: buffer, iov_len: pointers::cut(len) };
-    let with_address = !address.is_null() && pointers::can_be_of(address_len, 1);
+    let with_address = !address.is_null() && pointers::can_read_of(address_len, 1);
     // SAFETY: the caller's promise.
     let room = if with_address { unsafe { *address_len } } else { 0 };
     // The kernel looks at these when it has received.
@@ -537,6 +539,9 @@ pub unsafe fn recvfrom(
         return set_errno(error) as ssize_t;
     }
     if with_address && received >= 0 {
+        if !pointers::can_change_of(address_len, 1) {
+            return set_errno(libc::EFAULT) as ssize_t;
+        }
         // SAFETY: the caller's promise.
         unsafe { *address_len = message.msg_namelen };
     }
@@ -553,7 +558,7 @@ pub unsafe fn has_room(pieces: *const iovec, count: c_int) -> bool {
     else {
         return false;
     };
-    if !pointers::can_be_of(pieces, count) {
+    if !pointers::can_read_of(pieces, count) {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -572,6 +577,32 @@ pub unsafe fn readv(kernel: &Kernel, descriptor: c_int, pieces: *const iovec, co
     unsafe { recvmsg(kernel, descriptor, &raw mut message, 0) }
 }
 
+/// A message of `recvmmsg(2)`, with its length. Returns whether it was received.
+///
+/// # Safety
+/// As for `recvmmsg(2)`.
+unsafe fn receive_into(
+    kernel: &Kernel,
+    descriptor: c_int,
+    message: *mut mmsghdr,
+    flags: c_int,
+    more: &mut More,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let len = unsafe { receive(kernel, descriptor, &raw mut (*message).msg_hdr, flags, more, Sees::All) };
+    if len < 0 {
+        return false;
+    }
+    // The length lies behind the message, and may be in another page.
+    if !pointers::can_change_of(message, 1) {
+        set_errno(libc::EFAULT);
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { (*message).msg_len = len as u32 };
+    true
+}
+
 /// As `recvmmsg(2)`.
 ///
 /// # Safety
@@ -586,7 +617,7 @@ pub unsafe fn recvmmsg(
 ) -> c_int {
     let is_sound = count > 0
         && pointers::can_be_of(messages, count.min(MESSAGES_MAX) as usize)
-        && (timeout.is_null() || pointers::can_be_of(timeout, 1));
+        && (timeout.is_null() || pointers::can_read_of(timeout, 1));
     let ours = is_sound.then(|| table::receives(descriptor, false)).flatten();
     let Some((place, _receives)) = ours else {
         // SAFETY: the caller's promise.
@@ -599,6 +630,9 @@ pub unsafe fn recvmmsg(
     let done = |number: usize| {
         if let Some(deadline) = deadline.filter(|_| number > 0) {
             let left = timespec(deadline.nanos_since(clock::now()));
+            if !pointers::can_change_of(timeout, 1) {
+                return set_errno(libc::EFAULT);
+            }
             // SAFETY: the caller's promise.
             unsafe { *timeout = left };
         }
@@ -616,17 +650,9 @@ pub unsafe fn recvmmsg(
         let (message, next) = unsafe { (messages.add(number), messages.add(number + 1)) };
         let mut more = More { messages: next, count: others, received: 0 };
         // SAFETY: as above.
-        let len = unsafe {
-            receive(
-                kernel,
-                place.descriptor(descriptor),
-                &raw mut (*message).msg_hdr,
-                each | now,
-                &mut more,
-                Sees::All,
-            )
-        };
-        if len < 0 {
+        let is_done =
+            unsafe { receive_into(kernel, place.descriptor(descriptor), message, each | now, &mut more) };
+        if !is_done {
             if number == 0 {
                 return -1;
             }
@@ -636,8 +662,6 @@ pub unsafe fn recvmmsg(
             }
             return done(number);
         }
-        // SAFETY: as above.
-        unsafe { (*message).msg_len = len as u32 };
         number += 1 + more.received;
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {
             return done(number);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use libc::{c_int, c_ulong, fd_set, sigset_t, timespec, timeval};
 use twinpath_sys::clock;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, set_errno};
 use crate::limit;
+use crate::pointers;
 use crate::table;
-use crate::times::duration;
+use crate::times::{as_timespec, duration};
 use crate::waiting::{Leased, Outcome, wait_among};
 
 const BITS: usize = c_ulong::BITS as usize;
@@ -34,8 +35,14 @@ impl Sets {
         (self.limit.max(0) as usize).div_ceil(BITS)
     }
 
+    /// Whether the sets can be read, and written as well; otherwise the kernel returns EFAULT.
+    fn can_be_used(self) -> bool {
+        let mut sets = self.sets.into_iter().map(|set| set.cast::<c_ulong>()).filter(|set| !set.is_null());
+        sets.all(|set| pointers::can_read_of(set, self.words()) && pointers::can_change_of(set, self.words()))
+    }
+
     /// # Safety
-    /// The caller's sets have as many bits as its limit says, or as many as the kernel looks at if these are less.
+    /// [`Self::can_be_used`]. The caller's sets have as many bits as its limit says, or as many as the kernel looks at if these are less.
     unsafe fn of<'a>(self, set: usize) -> Option<&'a mut [c_ulong]> {
         let pointer = self.sets[set].cast::<c_ulong>();
         // SAFETY: the caller's promise; the kernel reads and writes whole words, too.
@@ -62,6 +69,9 @@ impl Sets {
 /// # Safety
 /// As for `select(2)`.
 pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> c_int {
+    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) {
+        return set_errno(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let given = unsafe { timeout.as_ref() };
     // The kernel takes more than a second of microseconds as well.
@@ -70,12 +80,13 @@ pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], time
         tv_nsec: given.tv_usec % 1_000_000 * 1_000,
     });
     let Ok(wait_for) = duration(asked.as_ref()) else {
-        return crate::set_errno(libc::EINVAL);
+        return set_errno(libc::EINVAL);
     };
     let begun = clock::now();
     // SAFETY: the caller's promise.
     let ready = unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, None) };
-    if let (Some(wait_for), false) = (wait_for, timeout.is_null()) {
+    // If it cannot be written, the call succeeds nevertheless (fs/select.c, poll_select_finish).
+    if let Some(wait_for) = wait_for.filter(|_| pointers::can_change_of(timeout, 1)) {
         let passed = Duration::from_nanos(clock::now().nanos_since(begun));
         let left = wait_for.saturating_sub(passed);
         let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: i64::from(left.subsec_micros()) };
@@ -96,10 +107,13 @@ pub unsafe fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) || !pointers::is_mask(mask) {
+        return set_errno(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let (given, mask) = unsafe { (timeout.as_ref(), mask.as_ref()) };
     let Ok(wait_for) = duration(given) else {
-        return crate::set_errno(libc::EINVAL);
+        return set_errno(libc::EINVAL);
     };
     // SAFETY: the caller's promise.
     unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, mask) }
@@ -116,12 +130,8 @@ unsafe fn select_for(
     // SAFETY: the caller's promise.
     let leased = unsafe { leased_in(sets) };
     if leased.is_empty() {
-        let timeout = timeout.map(|timeout| timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
         // SAFETY: the caller's promise.
-        return unsafe { sets.ask(kernel, timeout.as_ref(), mask) };
+        return unsafe { sets.ask(kernel, as_timespec(timeout).as_ref(), mask) };
     }
     // The sets of most programs have 1,024 bits, which their threads have stacks for.
     if sets.words() <= FEW_WORDS {
@@ -185,7 +195,7 @@ pub unsafe fn each(kernel: &Kernel, limit: c_int, set: *mut fd_set, of: &mut dyn
         return;
     }
     let sets = Sets::new(kernel, limit, [set, std::ptr::null_mut(), std::ptr::null_mut()]);
-    if sets.words() > WORDS {
+    if sets.words() > WORDS || !sets.can_be_used() {
         return;
     }
     // SAFETY: the caller's promise.
@@ -200,7 +210,7 @@ pub unsafe fn each(kernel: &Kernel, limit: c_int, set: *mut fd_set, of: &mut dyn
 /// As for `select(2)`.
 unsafe fn leased_in(sets: Sets) -> Leased {
     let mut leased = Leased::none();
-    if !table::is_any() || sets.words() > WORDS {
+    if !table::is_any() || sets.words() > WORDS || !sets.can_be_used() {
         return leased;
     }
     // SAFETY: the caller's promise.

@@ -12,6 +12,14 @@ pub(crate) fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, (
     Ok(Some(Duration::new(seconds, nanos)))
 }
 
+/// The other way round.
+pub(crate) fn as_timespec(timeout: Option<Duration>) -> Option<libc::timespec> {
+    timeout.map(|timeout| libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    })
+}
+
 pub(crate) const fn timespec(ns: u64) -> libc::timespec {
     libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{FILE, c_char, c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
-use twinpath_calls::{SocketKind, WhyKernel, epoll, errno, nested, set_errno, table};
+use twinpath_calls::{SocketKind, WhyKernel, can_write, epoll, errno, nested, set_errno, table};
 
 use crate::decide;
 use crate::real::real;
@@ -279,8 +279,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     // Of the request the kernel takes 32 bits.
     match c_ulong::from(request as u32) {
         libc::FIONREAD if table::is_leased(fd) => {
-            if let Some(len) = table::next_len(fd).filter(|_| !argument.is_null()) {
-                // SAFETY: the caller's promise: there is room for a number.
+            let has_room = can_write(argument.cast(), size_of::<c_int>());
+            if let Some(len) = table::next_len(fd).filter(|_| has_room) {
+                // SAFETY: as above.
                 unsafe { argument.cast::<c_int>().write_unaligned(len as c_int) };
                 return 0;
             }

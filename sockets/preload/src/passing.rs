@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
-use twinpath_calls::table;
+use twinpath_calls::{can_read, table};
 
 use crate::own;
 use crate::real::real;
@@ -10,9 +10,13 @@ use crate::real::real;
 /// A message is about to be sent: sockets that are passed with it have other readers from then on.
 ///
 /// # Safety
-/// As for `sendmsg(2)`.
+/// [`may_pass`].
 unsafe fn look_at(message: *const msghdr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; the structure may lie anywhere.
+    let copy = unsafe { message.read_unaligned() };
+    let message = &raw const copy;
+    let end = copy.msg_control.addr() + copy.msg_controllen;
+    // SAFETY: as above.
     let mut part = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !part.is_null() {
         // SAFETY: it is within the caller's control data.
@@ -20,7 +24,9 @@ unsafe fn look_at(message: *const msghdr) {
         if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             // SAFETY: it takes a number.
             let none = unsafe { libc::CMSG_LEN(0) } as usize;
-            let count = (header.cmsg_len as usize).saturating_sub(none) / size_of::<c_int>();
+            // A part that is longer than what is there is refused by the kernel.
+            let len = header.cmsg_len.min(end - part.addr());
+            let count = len.saturating_sub(none) / size_of::<c_int>();
             for number in 0..count {
                 // SAFETY: the part has so many descriptors.
                 let descriptor =
@@ -39,11 +45,13 @@ unsafe fn look_at(message: *const msghdr) {
 /// As for `sendmsg(2)`.
 #[inline]
 unsafe fn may_pass(message: *const msghdr) -> bool {
-    // SAFETY: the caller's promise.
-    table::is_tracking()
-        && !message.is_null()
-        && unsafe { (*message).msg_controllen } > 0
-        && !own::is_inside()
+    // The kernel refuses what cannot be read.
+    let is_there = table::is_tracking() && !own::is_inside() && can_read(message.cast(), size_of::<msghdr>());
+    is_there && {
+        // SAFETY: the caller's promise; the structure may lie anywhere.
+        let message = unsafe { message.read_unaligned() };
+        message.msg_controllen > 0 && can_read(message.msg_control.cast(), message.msg_controllen)
+    }
 }
 
 /// A hook: the function of that name.
@@ -77,7 +85,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         for number in 0..count.min(1024) as usize {
             // SAFETY: the caller's promise: there are as many messages.
             unsafe {
-                let message = &raw const (*messages.add(number)).msg_hdr;
+                let message = &raw const (*messages.wrapping_add(number)).msg_hdr;
                 if may_pass(message) {
                     look_at(message);
                 }

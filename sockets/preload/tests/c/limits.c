@@ -1,6 +1,7 @@
 /* What calls on a UDP socket return at the limits of what can be passed to them, and how much of a stack they take. Each line that this
  * program prints is an answer of the kernel: with the library it prints the same. */
 #include "edges.h"
+#include <setjmp.h>
 #include <sys/mman.h>
 
 /* What a call returns: bytes, or the error. */
@@ -143,6 +144,224 @@ static void no_memory(int port)
 		CHECK(munmap(page, 8192) == 0);
 		exchange(fd);
 	}
+	close(fd);
+}
+
+/* What calls get by pointers: in memory that is good, that is not there, that can only be read, and of which the second half is not there. */
+enum { GOOD, GONE, READ_ONLY, HALF, KINDS, SLOTS = 5, ROOM = 4096, MANY = 4096 };
+
+/* A call, and what its pointers point to, in this order. */
+struct pointed {
+	const char *name;
+	long (*call)(int fd, int set, void **at);
+	/* The length of each, and what is there: null for zeros. */
+	struct {
+		size_t len;
+		const void *what;
+	} slots[SLOTS];
+	/* What it does depends on whether the datagram is there already. */
+	int is_at_once;
+};
+
+static char into[64];
+static struct iovec piece_of = { into, sizeof into };
+static struct sockaddr_in other_address = { .sin_family = AF_INET, .sin_port = 0x2a23, .sin_addr = { 0x0200090a } };
+static const socklen_t name_len = sizeof other_address;
+static const struct timespec patience = { 20, 0 };
+static const struct timeval patience_us = { 20, 0 };
+static const sigset_t no_signals;
+static const int number;
+static struct msghdr message_of = { .msg_iov = &piece_of, .msg_iovlen = 1 };
+static struct mmsghdr two[2] = { { .msg_hdr = { .msg_iov = &piece_of, .msg_iovlen = 1 } },
+				 { .msg_hdr = { .msg_iov = &piece_of, .msg_iovlen = 1 } } };
+static struct pollfd waited_for = { .events = POLLIN };
+static fd_set to_read;
+static struct epoll_event event_of = { .events = EPOLLIN };
+static const struct { struct cmsghdr head; int fd; } rights = { { CMSG_LEN(4), SOL_SOCKET, SCM_RIGHTS }, 0 };
+
+static long by_recv(int fd, int set, void **at) { (void)set; return recv(fd, at[0], 64, 0); }
+static long by_read(int fd, int set, void **at) { (void)set; return read(fd, at[0], 64); }
+static long by_recvfrom(int fd, int set, void **at) { (void)set; return recvfrom(fd, at[0], 64, 0, at[1], at[2]); }
+static long by_readv(int fd, int set, void **at) { (void)set; return readv(fd, at[0], 1); }
+static long by_recvmmsg(int fd, int set, void **at) { (void)set; return recvmmsg(fd, at[0], 2, MSG_WAITFORONE, at[1]); }
+static long by_poll(int fd, int set, void **at) { (void)fd, (void)set; return poll(at[0], 1, 20000); }
+static long by_ppoll(int fd, int set, void **at) { (void)fd, (void)set; return ppoll(at[0], 1, at[1], at[2]); }
+static long by_select(int fd, int set, void **at) { (void)set; return select(fd + 1, at[0], at[1], at[2], at[3]); }
+static long by_pselect(int fd, int set, void **at) { (void)set; return pselect(fd + 1, at[0], at[1], at[2], at[3], at[4]); }
+static long by_wait(int fd, int set, void **at) { (void)fd; return epoll_wait(set, at[0], 4, 20000); }
+static long by_pwait(int fd, int set, void **at) { (void)fd; return epoll_pwait(set, at[0], 4, 20000, at[1]); }
+static long by_pwait2(int fd, int set, void **at) { (void)fd; return epoll_pwait2(set, at[0], 4, at[1], at[2]); }
+static long by_mod(int fd, int set, void **at) { return epoll_ctl(set, EPOLL_CTL_MOD, fd, at[0]); }
+static long by_fionread(int fd, int set, void **at) { (void)set; return ioctl(fd, FIONREAD, at[0]); }
+static long by_bind(int fd, int set, void **at) { (void)set; return bind(fd, at[0], 16); }
+static long by_setsockopt(int fd, int set, void **at) { (void)set; return setsockopt(fd, SOL_SOCKET, SO_PRIORITY, at[0], 4); }
+static long by_sendmmsg(int fd, int set, void **at) { (void)set; return sendmmsg(fd, at[0], 2, 0); }
+static long by_accept(int fd, int set, void **at) { (void)set; return accept(fd, at[0], at[1]); }
+static long by_accept4(int fd, int set, void **at) { (void)set; return accept4(fd, at[0], at[1], 0); }
+
+static long by_socketpair(int fd, int set, void **at)
+{
+	long got = socketpair(AF_UNIX, SOCK_STREAM, 0, at[0]);
+
+	(void)fd, (void)set;
+	if (got == 0)
+		CHECK(close(((int *)at[0])[0]) == 0 && close(((int *)at[0])[1]) == 0);
+	return got;
+}
+
+/* The address is taken back at once. */
+static long by_connect(int fd, int set, void **at)
+{
+	static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	long got = connect(fd, at[0], 16);
+	int error = errno;
+
+	(void)set;
+	CHECK(connect(fd, &nobody, sizeof nobody) == 0);
+	errno = error;
+	return got;
+}
+
+/* Out of the set and into it again; what is taken out has no event. */
+static long by_del(int fd, int set, void **at)
+{
+	long got = epoll_ctl(set, EPOLL_CTL_DEL, fd, at[0]);
+	int error = errno;
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event_of) == 0);
+	errno = error;
+	return got;
+}
+
+/* Links a message, which is where the call takes it from, to the others: its pieces, a name, control data, and the bytes. */
+static void link_message(void **at)
+{
+	struct msghdr *message = at[0];
+	struct iovec *piece = at[1];
+
+	*piece = (struct iovec){ at[4], 64 };
+	*message = (struct msghdr){ .msg_iov = piece, .msg_iovlen = 1, .msg_name = at[2], .msg_namelen = 16, .msg_control = at[3],
+				    .msg_controllen = sizeof rights };
+}
+
+static long by_recvmsg(int fd, int set, void **at) { (void)set; return recvmsg(fd, at[0], 0); }
+static long by_sendmsg(int fd, int set, void **at) { (void)set; return sendmsg(fd, at[0], 0); }
+
+#define OF(what) { sizeof(what), &(what) }
+#define ROOM_FOR(what) { sizeof(what), NULL }
+
+static const struct pointed all_pointed[] = {
+	{ "recv", by_recv, { ROOM_FOR(into) }, 0 },
+	{ "read", by_read, { ROOM_FOR(into) }, 0 },
+	{ "recvfrom", by_recvfrom, { ROOM_FOR(into), ROOM_FOR(other_address), OF(name_len) }, 0 },
+	{ "readv", by_readv, { OF(piece_of) }, 0 },
+	{ "recvmsg", by_recvmsg, { ROOM_FOR(message_of), ROOM_FOR(piece_of), ROOM_FOR(other_address), OF(rights), ROOM_FOR(into) }, 0 },
+	{ "recvmmsg", by_recvmmsg, { OF(two), OF(patience) }, 0 },
+	{ "poll", by_poll, { OF(waited_for) }, 0 },
+	{ "ppoll", by_ppoll, { OF(waited_for), OF(patience), { 8, &no_signals } }, 0 },
+	{ "select", by_select, { OF(to_read), ROOM_FOR(to_read), ROOM_FOR(to_read), OF(patience_us) }, 0 },
+	{ "pselect", by_pselect, { OF(to_read), ROOM_FOR(to_read), ROOM_FOR(to_read), OF(patience), { 8, &no_signals } }, 0 },
+	{ "epoll_wait", by_wait, { ROOM_FOR(event_of) }, 0 },
+	{ "epoll_pwait", by_pwait, { ROOM_FOR(event_of), { 8, &no_signals } }, 0 },
+	{ "epoll_pwait2", by_pwait2, { ROOM_FOR(event_of), OF(patience), { 8, &no_signals } }, 0 },
+	{ "EPOLL_CTL_MOD", by_mod, { OF(event_of) }, 0 },
+	{ "EPOLL_CTL_DEL", by_del, { OF(event_of) }, 0 },
+	{ "FIONREAD", by_fionread, { ROOM_FOR(number) }, 1 },
+	{ "bind", by_bind, { OF(other_address) }, 0 },
+	{ "connect", by_connect, { OF(other_address) }, 1 },
+	{ "setsockopt", by_setsockopt, { OF(number) }, 0 },
+	{ "sendmsg", by_sendmsg, { ROOM_FOR(message_of), ROOM_FOR(piece_of), OF(other_address), OF(rights), ROOM_FOR(into) }, 0 },
+	{ "sendmmsg", by_sendmmsg, { OF(two) }, 0 },
+	{ "accept", by_accept, { ROOM_FOR(other_address), OF(name_len) }, 0 },
+	{ "accept4", by_accept4, { ROOM_FOR(other_address), OF(name_len) }, 0 },
+	{ "socketpair", by_socketpair, { { 2 * sizeof number, NULL } }, 0 },
+};
+
+/* The C library reads some of what it passes on itself. That is no memory either. */
+static sigjmp_buf no_such_memory;
+
+static void faulted(int signal)
+{
+	(void)signal;
+	siglongjmp(no_such_memory, 1);
+}
+
+/* Memory of two pages that was none of a call before: `len` bytes end in the first one, or have the second one in their midst. */
+static char *placed(size_t len, const void *what, int kind, char **pages)
+{
+	static char *next, *end;
+	size_t before = kind != HALF ? 512 : len < 8 ? len / 2 : (len / 2 + 7) / 8 * 8;
+
+	if (next == end) {
+		next = mmap(NULL, MANY * 2 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(next != MAP_FAILED);
+		end = next + MANY * 2 * ROOM;
+	}
+	*pages = next;
+	next += 2 * ROOM;
+	if (what)
+		memcpy(*pages + ROOM - before, what, len);
+	return *pages + ROOM - before;
+}
+
+static void spoil(char *pages, int kind)
+{
+	if (kind == GONE)
+		CHECK(munmap(pages, ROOM) == 0);
+	else if (kind == READ_ONLY)
+		CHECK(mprotect(pages, ROOM, PROT_READ) == 0);
+	else if (kind == HALF)
+		CHECK(munmap(pages + ROOM, ROOM) == 0);
+}
+
+static const char *const kinds[KINDS] = { "good", "gone", "read only", "half" };
+
+static long called(const struct pointed *pointed, int fd, int set, void **at)
+{
+	return sigsetjmp(no_such_memory, 1) ? -EFAULT : result(pointed->call(fd, set, at));
+}
+
+static void with_wrong_pointer(const struct pointed *pointed, int wrong, int kind, int fd, int set)
+{
+	struct pollfd waited = { .fd = fd, .events = POLLIN };
+	char *pages[SLOTS] = { NULL };
+	void *at[SLOTS] = { NULL };
+	char byte[1];
+	long got;
+
+	for (int slot = 0; slot < SLOTS && pointed->slots[slot].len; slot++)
+		at[slot] = placed(pointed->slots[slot].len, pointed->slots[slot].what, slot == wrong ? kind : GOOD, &pages[slot]);
+	if (pointed->call == by_recvmsg || pointed->call == by_sendmsg)
+		link_message(at);
+	spoil(pages[wrong], kind);
+	ask(fd, (struct request){ .count = 1, .len = { 9 } });
+	CHECK(!pointed->is_at_once || poll(&waited, 1, 20000) == 1);
+	got = called(pointed, fd, set, at);
+	printf("%s, pointer %d %s: %ld", pointed->name, wrong, kinds[kind], got);
+	/* What the call could not return, as it had received something before, is the error of the next one. */
+	got = result(recv(fd, byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT));
+	printf(", then %ld, rest %d\n", got == -EFAULT ? got : 0, rest(fd));
+}
+
+/* Every call, with every pointer of it wrong in each way. */
+static void wrong_pointers(int port)
+{
+	const struct sigaction action = { .sa_handler = faulted, .sa_flags = SA_NODEFER };
+	int fd = bound(port), set = epoll_create1(0);
+
+	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+	exchange(fd);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event_of) == 0);
+	waited_for.fd = fd;
+	FD_SET(fd, &to_read);
+	for (size_t number = 0; number < sizeof all_pointed / sizeof *all_pointed; number++)
+		for (int slot = 0; slot < SLOTS && all_pointed[number].slots[slot].len; slot++)
+			for (int kind = slot ? GONE : GOOD; kind < KINDS; kind++)
+				/* The C library writes to this one itself. */
+				if (all_pointed[number].call != by_select || slot != 3 || kind != READ_ONLY)
+					with_wrong_pointer(&all_pointed[number], slot, kind, fd, set);
+	exchange(fd);
+	close(set);
 	close(fd);
 }
 
@@ -296,6 +515,7 @@ int main(int count, char **arguments)
 		{ "times", times },
 		{ "edges", edges_of_both_sides },
 		{ "memory", no_memory },
+		{ "pointers", wrong_pointers },
 		{ NULL, NULL },
 	};
 

@@ -115,7 +115,7 @@ fn the_end_of_a_socket_and_its_errors_end_calls_as_in_the_kernel() {
 
 #[test]
 fn what_the_kernel_refuses_is_refused_and_times_are_kept() {
-    says_the_same("limits", &["odd", "times", "memory"]);
+    says_the_same("limits", &["odd", "times", "memory", "pointers"]);
 }
 
 #[test]
