@@ -90,7 +90,7 @@ pub(crate) fn has_received_enough(descriptor: c_int) -> Earned {
     }
 }
 
-/// A request for a lease, and the descriptor of its socket; -1: it was closed.
+/// A request for a lease, and the descriptor of its socket; [`CLOSED`], or [`out_of_reach`] before.
 #[derive(Debug)]
 struct Request {
     descriptor: c_int,
@@ -119,7 +119,11 @@ fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
 /// Why there is none.
 pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, WhyKernel> {
     with_requests(|requests| {
-        requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
+        // That of a socket which had the number before, if it could not be said that it is closed.
+        for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
+            request.descriptor = CLOSED;
+        }
+        forget_closed(requests);
         let asking = Asking::begin(interface, access)?;
         let connection = asking.connection();
         IS_REQUESTED.store(true, Ordering::Relaxed);
@@ -214,22 +218,48 @@ fn let_go(descriptor: c_int) {
     }
 }
 
+/// What a request has in place of a descriptor whose socket is about to be closed. No call has such a number, so none goes on with the request.
+const fn out_of_reach(descriptor: c_int) -> c_int {
+    CLOSED - 1 - descriptor
+}
+
+/// In place of a descriptor: the socket was closed.
+const CLOSED: c_int = -1;
+
+/// Gives the requests for a socket another descriptor. Returns whether that could be done.
+fn rename(from: c_int, to: c_int) -> bool {
+    let renamed = with_requests(|requests| {
+        for request in requests.iter_mut().filter(|request| request.descriptor == from) {
+            request.descriptor = to;
+        }
+    });
+    renamed.is_some()
+}
+
 /// The socket of a request is closed, or stays with the kernel. `may_wait`: no handler of a signal has called, which may have
 /// interrupted what is waited for.
 pub(crate) fn abandon(descriptor: c_int, may_wait: bool) {
-    if may_wait {
-        let_go(descriptor);
-    }
-    with_requests(|requests| {
-        for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
-            request.descriptor = -1;
-        }
+    if !may_wait {
         // The last request of a connection frees it. A handler may have interrupted the allocator: the next request does it then, or
         // the end of the process.
-        if may_wait {
-            requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
-        }
-    });
+        rename(descriptor, CLOSED);
+        return;
+    }
+    let until = clock::now() + LETS_GO;
+    let closing = out_of_reach(descriptor);
+    // Another thread that receives from the socket could show it to the owner otherwise, after the owner was waited for.
+    while !rename(descriptor, closing) && clock::now() < until {
+        std::thread::yield_now();
+    }
+    let_go(closing);
+    while !rename(closing, CLOSED) && clock::now() < until {
+        std::thread::yield_now();
+    }
+    with_requests(forget_closed);
+}
+
+fn forget_closed(requests: &mut Vec<Request>) {
+    requests.retain(|request| request.descriptor != CLOSED || !request.asking.abandon());
 }
 
 /// In a child: the requests are its parent's.
