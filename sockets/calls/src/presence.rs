@@ -5,12 +5,14 @@
 //! namespaces, and a later process that of a former one.
 #![allow(unsafe_code, reason = "locks of the C library lie in memory that processes share")]
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void, pthread_key_t, pthread_mutex_t};
 use twinpath_sys::fork::process_number;
+
+use crate::thread_words;
 
 /// Processes of a family that are known at a time. Of further ones it is not known when they end.
 const PROCESSES: usize = 64;
@@ -22,11 +24,6 @@ static OWN: AtomicI32 = AtomicI32::new(0);
 /// Whether the kernel knows the locks of the thread that made this process the caller's. It does not in a child by
 /// `clone(2)`: the C library has told it of those of the parent's threads only.
 static ARE_LOCKS_KNOWN: AtomicBool = AtomicBool::new(true);
-
-thread_local! {
-    /// The process that has entered by this thread ([`process_number`]); a child has its parent's.
-    static ENTERED: Cell<u64> = const { Cell::new(0) };
-}
 
 /// A process, and a lock that one of its threads has.
 struct Present {
@@ -192,7 +189,7 @@ fn set_at_end_of_thread(of: &'static Present) {
         // SAFETY: it is a key of this library.
         unsafe { libc::pthread_setspecific(key, from_ref(of).cast()) }
     };
-    ENTERED.set(process_number());
+    thread_words::set_entered(process_number());
     if key().map(set) != Some(0) {
         of.process.store(0, Ordering::Release);
         of.unlock();
@@ -203,7 +200,7 @@ extern "C" fn thread_ends(of: *mut c_void) {
     // SAFETY: it is null, or what was set: a place in memory that is mapped for good.
     let Some(of) = (unsafe { of.cast::<Present>().cast_const().as_ref() }) else { return };
     // Otherwise it is the parent's.
-    if ENTERED.get() == process_number() {
+    if thread_words::entered() == process_number() {
         of.process.store(0, Ordering::Release);
         of.unlock();
     }
@@ -211,6 +208,7 @@ extern "C" fn thread_ends(of: *mut c_void) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::thread;
 
     use super::*;

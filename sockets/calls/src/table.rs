@@ -1,7 +1,6 @@
 //! Which descriptors have a lease.
 #![allow(unsafe_code, reason = "descriptors are numbers that the application owns")]
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
@@ -19,6 +18,7 @@ use crate::earning;
 use crate::identity;
 use crate::kernel::{errno, set_errno};
 use crate::options::{self, Means, Wanted};
+use crate::thread_words::{self, ThreadWords};
 use crate::users::{self, Shared};
 
 mod asking;
@@ -82,12 +82,15 @@ pub struct Tell {
     pub was_forked: fn(),
     /// Whether a handler of a signal has called.
     pub is_handler: fn() -> bool,
+    /// Words of the calling thread in memory that no call has to allocate; `None`: there are none.
+    pub thread_words: fn() -> Option<ThreadWords>,
 }
 
 static TELL: OnceLock<Tell> = OnceLock::new();
 
 /// Says whom to tell. The functions may be called in handlers of signals.
 pub fn set_tell(tell: Tell) {
+    thread_words::set(tell.thread_words);
     let _ = TELL.set(tell);
 }
 
@@ -661,20 +664,15 @@ extern "C" fn before_fork() {
         place.lessee.set_used_by_others(true);
         place.lessee.hand_over();
     }
-    BEFORE_FORK.set(errno());
+    thread_words::set_before_fork(errno());
     set_errno(0);
-}
-
-thread_local! {
-    /// What `errno` was before the fork.
-    static BEFORE_FORK: Cell<c_int> = const { Cell::new(0) };
 }
 
 /// In the parent, also if the fork has failed. A handler is not told that: then `errno` says why, and otherwise it is what
 /// [`before_fork`] has left.
 extern "C" fn after_fork() {
     if errno() == 0 {
-        set_errno(BEFORE_FORK.get());
+        set_errno(thread_words::before_fork());
         return;
     }
     tracked().filter_map(users::shared).for_each(Shared::has_not_forked);

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_int;
-use twinpath_calls::SocketKind;
+use twinpath_calls::{SocketKind, ThreadWords};
 use twinpath_preloader::given::{FUNCTION, Given, LAYOUT, PREFIX, VARIABLES};
 
 static GIVEN: AtomicPtr<Given> = AtomicPtr::new(null_mut());
@@ -56,14 +56,25 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
 #[inline]
 pub(crate) fn replace_inside(is: bool) -> Option<bool> {
     // SAFETY: the word is this thread's as long as it runs.
-    given().map(|given| unsafe { (given.inside)().replace(c_int::from(is)) != 0 })
+    given().map(|given| unsafe { (&raw mut (*(given.words)()).inside).replace(c_int::from(is)) != 0 })
 }
 
 /// As [`replace_inside`], without setting it.
 #[inline]
 pub(crate) fn is_inside() -> Option<bool> {
     // SAFETY: as above.
-    given().map(|given| unsafe { (given.inside)().read() != 0 })
+    given().map(|given| unsafe { (&raw const (*(given.words)()).inside).read() != 0 })
+}
+
+/// The words that forks need; `None`: that library is not there.
+pub(crate) fn thread_words() -> Option<ThreadWords> {
+    given().map(|given| {
+        let words = (given.words)();
+        // SAFETY: as above.
+        unsafe {
+            ThreadWords { before_fork: &raw mut (*words).before_fork, entered: &raw mut (*words).entered }
+        }
+    })
 }
 
 /// The value that a variable of the environment had when the program began; `None`: it had none.

@@ -36,6 +36,7 @@ extern "C" fn begin() {
         pays_not: explain::pays_not,
         was_forked: in_child_of_fork,
         is_handler: handler::is_running,
+        thread_words: preloader::thread_words,
     });
     for (made, is_named) in preloader::made() {
         table::set_undecided(made);

@@ -1,22 +1,33 @@
-//! What no function of Rust does: a word of a thread that no call has to allocate, and a call on another stack.
+//! What no function of Rust does: words of a thread that no call has to allocate, and a call on another stack.
 #![allow(unsafe_code, reason = "instructions")]
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 
-/// The word of the calling thread that the library with the hooks sets while calls are its own. The dynamic loader gives it to each thread
-/// at its beginning.
+/// Words of a thread, in memory that it has from its beginning: no call has to allocate them. All are 0 then.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Words {
+    /// Whether calls are those of the library with the hooks, and not the program's.
+    pub inside: c_int,
+    /// What `errno` was before a fork.
+    pub before_fork: c_int,
+    /// The process that has entered by the thread.
+    pub entered: u64,
+}
+
+/// The words of the calling thread ([`Words`]). The dynamic loader gives them to each thread at its beginning.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(crate) extern "C" fn inside() -> *mut c_int {
+pub(crate) extern "C" fn words() -> *mut Words {
     naked_asm!(
-        ".pushsection .tbss.twinpath_inside, \"awT\", @nobits",
-        ".p2align 2",
-        "twinpath_inside:",
-        ".zero 4",
+        ".pushsection .tbss.twinpath_words, \"awT\", @nobits",
+        ".p2align 3",
+        "twinpath_words:",
+        ".zero 16",
         ".popsection",
         ".cfi_startproc",
-        "mov rax, qword ptr [rip + twinpath_inside@gottpoff]",
+        "mov rax, qword ptr [rip + twinpath_words@gottpoff]",
         "add rax, qword ptr fs:[0]",
         "ret",
         ".cfi_endproc",
@@ -26,22 +37,24 @@ pub(crate) extern "C" fn inside() -> *mut c_int {
 /// As on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(crate) extern "C" fn inside() -> *mut c_int {
+pub(crate) extern "C" fn words() -> *mut Words {
     naked_asm!(
-        ".pushsection .tbss.twinpath_inside, \"awT\", @nobits",
-        ".p2align 2",
-        "twinpath_inside:",
-        ".zero 4",
+        ".pushsection .tbss.twinpath_words, \"awT\", @nobits",
+        ".p2align 3",
+        "twinpath_words:",
+        ".zero 16",
         ".popsection",
         ".cfi_startproc",
-        "adrp x0, :gottprel:twinpath_inside",
-        "ldr x0, [x0, :gottprel_lo12:twinpath_inside]",
+        "adrp x0, :gottprel:twinpath_words",
+        "ldr x0, [x0, :gottprel_lo12:twinpath_words]",
         "mrs x1, tpidr_el0",
         "add x0, x0, x1",
         "ret",
         ".cfi_endproc",
     )
 }
+
+const _: () = assert!(size_of::<Words>() == 16);
 
 /// Words from the arguments that `look` in `sockets/preloader/src/entries.rs` saves to the end of its caller's stack. On x86-64 the address is
 /// there that the hook returns to.

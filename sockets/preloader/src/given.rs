@@ -7,6 +7,8 @@ use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+pub use crate::arch::Words;
+
 use crate::arch;
 use crate::hooks::{NAMES, OF_THE_OTHER};
 
@@ -56,8 +58,11 @@ pub const LAYOUT: u64 = {
         OF_THE_OTHER,
         size_of::<Given>(),
         size_of::<Made>(),
+        offset_of!(Words, inside),
+        offset_of!(Words, before_fork),
+        offset_of!(Words, entered),
         offset_of!(Given, next),
-        offset_of!(Given, inside),
+        offset_of!(Given, words),
         offset_of!(Given, variables),
         offset_of!(Given, errors),
         offset_of!(Given, made),
@@ -93,8 +98,8 @@ pub struct Given {
     pub layout: u64,
     /// The next function of that name after this library's; null: there is none.
     pub next: unsafe extern "C" fn(name: *const c_char) -> *mut c_void,
-    /// A word of the calling thread, in memory that the thread has from its beginning: no call has to allocate it.
-    pub inside: extern "C" fn() -> *mut c_int,
+    /// Those of the calling thread.
+    pub words: extern "C" fn() -> *mut Words,
     /// Values of the variables; null: not set.
     pub variables: [AtomicPtr<c_char>; VARIABLES.len()],
     /// Device and inode of standard error at the beginning, if lines of `--explain` go to a file.
@@ -126,7 +131,7 @@ impl Given {
 pub(crate) static GIVEN: Given = Given {
     layout: LAYOUT,
     next,
-    inside: arch::inside,
+    words: arch::words,
     variables: [const { AtomicPtr::new(null_mut()) }; VARIABLES.len()],
     errors: [const { AtomicU64::new(0) }; 2],
     made: [const { Made { fd: AtomicI32::new(-1), is_port_named: AtomicBool::new(false) } }; MADE],

@@ -7,9 +7,9 @@ use twinpath_leases::sockets::{await_lapse, early};
 use twinpath_sys::fork::{begin_child, process_number};
 
 use super::leaving::close_own;
-use super::{ASKED, BEFORE_FORK, CLAIMED, EARNING, FIRST, KERNEL, PROCESS, TAKEN, TELL, USED, entries};
+use super::{ASKED, CLAIMED, EARNING, FIRST, KERNEL, PROCESS, TAKEN, TELL, USED, entries};
 use crate::kernel::{errno, set_errno};
-use crate::{earning, limit, users};
+use crate::{earning, limit, thread_words, users};
 
 /// The table belongs to this process from now on.
 pub(super) fn begin() {
@@ -21,7 +21,7 @@ pub(super) extern "C" fn in_child() {
     begin_child();
     OWNER.store(BECOMES, Ordering::Relaxed);
     become_own(true);
-    set_errno(BEFORE_FORK.get());
+    set_errno(thread_words::before_fork());
 }
 
 /// The number of the process that the table belongs to ([`process_number`]); 0 as for [`PROCESS`].

@@ -111,6 +111,29 @@ static void race(pid_t (*forks)(void))
 		CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
+/* The allocator counts what it is asked for. */
+extern void *__libc_malloc(size_t len);
+static _Thread_local unsigned long allocations;
+
+void *malloc(size_t len)
+{
+	allocations++;
+	return __libc_malloc(len);
+}
+
+/* A handler may have interrupted the allocator. */
+static void *forked(void *unused)
+{
+	unsigned long before = allocations;
+	int status;
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(allocations != before);
+	CHECK(child > 0 && allocations == before && waitpid(child, &status, 0) == child && status == 0);
+	return unused;
+}
+
 /* What the constructor and the destructor of a plugin do, while this thread has the dynamic loader's lock. */
 static void (*at_begin)(void), (*at_end)(void);
 
@@ -274,6 +297,9 @@ int main(int count, char **arguments)
 		CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, PTHREAD_STACK_MIN) == 0);
 		CHECK(pthread_create(&thread, &small, made, NULL) == 0 && pthread_join(thread, NULL) == 0);
 		CHECK(is_loaded());
+	} else if (strcmp(what, "allocator") == 0) {
+		made(NULL);
+		CHECK(is_loaded() && pthread_create(&thread, NULL, forked, NULL) == 0 && pthread_join(thread, NULL) == 0);
 	} else if (strncmp(what, "plugin", 6) == 0) {
 		snprintf(path, sizeof path, "%s/plugin.so", arguments[3]);
 		plugins(what);

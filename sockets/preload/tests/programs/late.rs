@@ -17,9 +17,21 @@ use crate::{HOOKS, PROGRAMS, library, own, rule, with_library};
 const RELOCATIONS_MAX: usize = 8;
 
 /// What the program does before it makes its socket.
-const ALL: [&str; 13] = [
-    "plain", "full", "cleared", "chroot", "prctl", "syscall", "fork", "_Fork", "vfork", "handler", "held",
-    "epoll", "thread",
+const ALL: [&str; 14] = [
+    "plain",
+    "full",
+    "cleared",
+    "chroot",
+    "prctl",
+    "syscall",
+    "fork",
+    "_Fork",
+    "vfork",
+    "handler",
+    "held",
+    "epoll",
+    "thread",
+    "allocator",
 ];
 
 /// What it does with a plugin before.
