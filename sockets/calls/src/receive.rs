@@ -230,7 +230,8 @@ impl Receiving<'_> {
         Some(len)
     }
 
-    /// Reads what else the kernel's socket has, into the messages that follow.
+    /// Reads what else the kernel's socket has, into the messages that follow. Only calls for several messages have its names on their stack.
+    #[inline(never)]
     fn read_more(&mut self) {
         let mut sources = [const { MaybeUninit::<Name>::zeroed() }; AT_ONCE];
         let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
