@@ -20,23 +20,42 @@ const SIGNALS: [(c_int, ProcessSignal); 3] = [
     (libc::SIGHUP, ProcessSignal::Hangup),
 ];
 
-/// Maximum number of watches at a time.
-const WATCHES_MAX: usize = 16;
-
 /// How often each signal has come.
 static CAME: [AtomicU32; SIGNALS.len()] = [const { AtomicU32::new(0) }; SIGNALS.len()];
 
 /// The actions before ours.
 static BEFORE: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
-/// The places for watches.
-static PLACES: [Place; WATCHES_MAX] =
-    [const { Place { event: OnceLock::new(), is_taken: AtomicBool::new(false) } }; WATCHES_MAX];
+/// The first of the places for watches.
+static FIRST: Place = Place::new();
 
+/// A place for a watch. There are as many as there were watches at a time; none goes, as the handler may run on any
+/// thread at any time.
 struct Place {
-    /// Made for the first watch in this place, and never closed: the handler may run on any thread at any time.
+    /// Made for the first watch in this place, and never closed.
     event: OnceLock<EventFd>,
     is_taken: AtomicBool,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self { event: OnceLock::new(), is_taken: AtomicBool::new(false), next: OnceLock::new() }
+    }
+
+    /// All places. Waits for nothing.
+    fn all() -> impl Iterator<Item = &'static Self> {
+        std::iter::successors(Some(&FIRST), |place| place.next.get().map(AsRef::as_ref))
+    }
+
+    /// A place that was free.
+    fn take() -> &'static Self {
+        let mut place = &FIRST;
+        while place.is_taken.swap(true, Ordering::AcqRel) {
+            place = place.next.get_or_init(|| Box::new(Self::new()));
+        }
+        place
+    }
 }
 
 /// A signal.
@@ -52,10 +71,9 @@ pub enum ProcessSignal {
 
 /// Watches for the signals. The first watch of a process installs the handlers, which stay: from then on, these signals
 /// do not end the process. A handler that was there before is called as well.
-#[derive(Debug)]
 pub struct ProcessSignals {
     event: &'static EventFd,
-    place: usize,
+    place: &'static Place,
     /// The number of each signal that was returned.
     seen: [u32; SIGNALS.len()],
 }
@@ -64,12 +82,11 @@ impl ProcessSignals {
     /// Watches from now on.
     ///
     /// # Errors
-    /// From `eventfd(2)` or `sigaction(2)`, or there are too many watches.
+    /// From `eventfd(2)` or `sigaction(2)`.
     pub fn new() -> io::Result<Self> {
         let new = EventFd::new()?;
-        let place = PLACES.iter().position(|place| !place.is_taken.swap(true, Ordering::AcqRel));
-        let place = place.ok_or_else(|| io::Error::other("too many watch the signals of this process"))?;
-        let event = PLACES[place].event.get_or_init(|| new);
+        let place = Place::take();
+        let event = place.event.get_or_init(|| new);
         let seen = std::array::from_fn(|at| CAME[at].load(Ordering::Acquire));
         let watch = Self { event, place, seen };
         install()?;
@@ -97,22 +114,24 @@ impl AsFd for ProcessSignals {
 
 impl Drop for ProcessSignals {
     fn drop(&mut self) {
-        PLACES[self.place].is_taken.store(false, Ordering::Release);
+        self.place.is_taken.store(false, Ordering::Release);
     }
 }
 
-/// Installs the handlers. If they are there, nothing changes.
+/// Installs the handlers that are not installed yet. A handler that the program has installed since stays.
 fn install() -> io::Result<()> {
-    for ((signal, _), before) in SIGNALS.into_iter().zip(&BEFORE) {
-        // Known before the handler can run; whoever is first asks, so it is never our own.
-        before.get_or_init(|| {
-            // SAFETY: a `sigaction` of zeros is one, which the call fills.
-            unsafe {
-                let mut before: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, std::ptr::null(), &raw mut before);
-                before
-            }
-        });
+    for ((signal, _), before) in SIGNALS.into_iter().zip(&BEFORE).filter(|(_, before)| before.get().is_none())
+    {
+        // SAFETY: a `sigaction` of zeros is one, which the call fills.
+        let former = unsafe {
+            let mut former: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut former);
+            former
+        };
+        // Known before the handler can run. Another thread may be installing it at this moment.
+        if before.set(former).is_err() {
+            continue;
+        }
         // SAFETY: the call reads the action; the handler calls only what a handler may (signal-safety(7)).
         let installed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -130,7 +149,7 @@ fn install() -> io::Result<()> {
 extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(at) = SIGNALS.iter().position(|(signal, _)| *signal == number) else { return };
     CAME[at].fetch_add(1, Ordering::AcqRel);
-    PLACES.iter().filter_map(|place| place.event.get()).for_each(EventFd::signal);
+    Place::all().filter_map(|place| place.event.get()).for_each(EventFd::signal);
     let Some(before) = BEFORE[at].get() else { return };
     if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
         return;

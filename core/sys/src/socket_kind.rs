@@ -2,12 +2,13 @@
 //! None of these calls waits, whatever the descriptor is.
 #![allow(unsafe_code, reason = "getsockopt(2) of an option that has no safe wrapper")]
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::{fmt, io};
 
 use libc::c_int;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::process::Pid;
 
 /// A kind of socket that can have a fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,35 +68,63 @@ pub fn network_namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if asked == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The process at the other end of a UNIX socket and its user, at the time when it connected (SO_PEERCRED); process
-/// 0 if it is not in this PID namespace.
+/// The other end of a UNIX socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The process; `None` if it is not in this PID namespace.
+    pub process: Option<Pid>,
+    /// Its user.
+    pub user: u32,
+}
+
+impl Peer {
+    /// The number of the process; `None` if it has none here.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.map(|process| process.as_raw_nonzero().get().unsigned_abs())
+    }
+}
+
+/// The process at the other end of a UNIX socket and its user, at the time when it connected or called `listen(2)`
+/// (SO_PEERCRED, unix(7)). rustix has the same call, but no value for a process of another PID namespace.
 ///
 /// # Errors
 /// What `getsockopt(2)` returns.
-pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of_val(&peer) as libc::socklen_t;
     // SAFETY: there is room for a value of that length, and both live across the call.
     let asked = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             (&raw mut peer).cast(),
             &raw mut len,
         )
     };
-    if asked == 0 { Ok((peer.pid, peer.uid)) } else { Err(io::Error::last_os_error()) }
+    if asked != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer { process: Pid::from_raw(peer.pid), user: peer.uid })
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};
-    use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+    use std::os::fd::{FromRawFd as _, OwnedFd};
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
     use crate::EventFd;
+
+    #[test]
+    fn the_other_end_is_a_process_and_its_user() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("made");
+        let of_it = peer(&one).expect("a UNIX socket");
+        assert_eq!(of_it.pid(), Some(std::process::id()));
+        assert_eq!(of_it.user, rustix::process::geteuid().as_raw());
+    }
 
     #[test]
     fn udp_sockets_are_known_among_others() {

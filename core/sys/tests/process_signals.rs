@@ -1,4 +1,5 @@
 //! Signals of the process. A test binary of its own, as the handlers are the whole process's.
+#![allow(unsafe_code, reason = "a handler is installed, as a program would")]
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,4 +36,20 @@ fn each_watch_gets_each_signal_and_a_new_watch_none_of_before() {
     hang_up();
     assert_eq!(wait(&third), 1);
     assert_eq!(third.take(), Some(ProcessSignal::Hangup));
+
+    let mut many: Vec<_> = std::iter::repeat_with(|| ProcessSignals::new().unwrap()).take(100).collect();
+    hang_up();
+    assert!(many.iter_mut().all(|watch| wait(watch) == 1 && watch.take() == Some(ProcessSignal::Hangup)));
+
+    // SAFETY: the handler adds to a number.
+    unsafe { libc::signal(libc::SIGHUP, on_hang_up as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    let _another = ProcessSignals::new().unwrap();
+    hang_up();
+    assert_eq!(HEARD.load(Ordering::Acquire), 1, "what the program has installed since stays");
+}
+
+static HEARD: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_hang_up(_: libc::c_int) {
+    HEARD.fetch_add(1, Ordering::AcqRel);
 }

@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use twinpath_inspect::Counter;
 use twinpath_lifecycle::{Event, Outcome, Refusal, Step, TakerFailure, TakerId};
 use twinpath_observe::command;
 use twinpath_sys::event_loop::channel::Sender;
 use twinpath_sys::event_loop::{Line, Lines, Task, Watched, spawn, timeout};
+use twinpath_sys::socket_kind::peer;
 use twinpath_time::Duration;
 
 use super::{Instance, Message};
@@ -143,8 +143,8 @@ impl Instance {
 /// Reads the messages of a new instance until its connection closes.
 async fn listen(stream: Watched<UnixStream>, id: TakerId, tell: Sender<Message>) {
     // Read now, while the PID certainly belongs to that process.
-    let peer = socket_peercred(stream.get_ref()).ok();
-    let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+    let process = peer(stream.get_ref()).ok().and_then(|peer| peer.process);
+    let process = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
     let mut lines = Lines::new(stream);
     loop {
         let line = match lines.next(LINE_MAX).await {

@@ -6,12 +6,12 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use twinpath_lifecycle::{self as lifecycle, Event, Refusal, STANDBYS_MAX};
 use twinpath_observe::command;
 use twinpath_observe::report;
 use twinpath_serve::ServeCommand;
 use twinpath_sys::event_loop::spawn;
+use twinpath_sys::socket_kind::peer;
 use twinpath_time::Duration;
 
 use super::Instance;
@@ -182,9 +182,7 @@ impl Instance {
     /// Tells the standbys of each other, and whether a new instance has the sockets: if this instance ends, only one
     /// of all these may serve.
     pub(super) fn introduce_standbys(&mut self) {
-        let pid = |stream: &UnixStream| {
-            Some(socket_peercred(stream).ok()?.pid.as_raw_nonzero().get().unsigned_abs())
-        };
+        let pid = |stream: &UnixStream| peer(stream).ok()?.pid();
         let pids = self.standbys.streams.iter().filter_map(pid).collect();
         self.standbys.tell(&ToStandby::Others { pids, taker: self.standbys.has_taker });
     }

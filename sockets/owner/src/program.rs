@@ -7,10 +7,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt::{set_socket_passcred, set_socket_send_buffer_size};
 use rustix::net::{Shutdown, shutdown};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_sys::event_loop::{Watched, sleep};
-use twinpath_sys::socket_kind::peer;
+use twinpath_sys::socket_kind::{Peer, peer};
 use twinpath_sys::{clock, fd_passing, race};
 use twinpath_time::{Duration, Instant};
 
@@ -101,12 +101,13 @@ impl Former {
 
 impl Program {
     pub(crate) fn new(number: u64, connection: OwnedFd) -> io::Result<Self> {
-        let (pid, user) = peer(connection.as_fd())?;
+        let Peer { process, user } = peer(&connection)?;
+        let pid = process.map_or(0, |process| process.as_raw_nonzero().get());
         // Room for a few answers: the descriptors in those that a program does not read count for this process's user (unix(7)).
         set_socket_send_buffer_size(&connection, 0)?;
         // A child has the connection as well, but no part in it.
         set_socket_passcred(&connection, true)?;
-        let alive = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let alive = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let alive = alive.and_then(|process| Watched::readable(process).ok());
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         // It may be anything, and is shown on terminals.

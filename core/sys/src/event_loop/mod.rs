@@ -34,7 +34,7 @@ pub use lines::{Line, Lines};
 pub use time::{TimedOut, sleep, sleep_until, timeout, yield_now};
 pub use watched::Watched;
 
-/// Maximum number of events that one call of the kernel returns; further ones are returned by the next call.
+/// Maximum number of events that one call of the kernel returns; the next call returns further ones.
 const EVENTS: usize = 64;
 
 /// The number of the loop's own eventfd among the descriptors that it watches.
@@ -217,18 +217,29 @@ impl State {
         state.swap(AWAKE, Ordering::AcqRel);
     }
 
+    /// Waits for the first event at most so long, and takes all: another loop that sleeps for this one is not told again
+    /// of those that are left.
     fn take_events(&self, within: Option<&Timespec>) {
+        let mut within = within;
+        while self.take_some(within) == EVENTS {
+            within = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+    }
+
+    /// Returns how many.
+    fn take_some(&self, within: Option<&Timespec>) -> usize {
         let mut events = Vec::with_capacity(EVENTS);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), within) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => unreachable!("epoll_wait of an epoll of our own: {error}"),
         }
         let watched = self.watched.borrow();
-        for event in events {
+        for event in &events {
             if let Some(readiness) = watched.get(&event.data.u64()) {
                 readiness.add(event.flags);
             }
         }
+        events.len()
     }
 }
 
@@ -341,6 +352,18 @@ mod tests {
             event.until_readable().await;
             assert_eq!(event.try_read(|event| Ok(event.drain())).unwrap(), 2);
         });
+    }
+
+    #[test]
+    fn another_loop_is_told_once_of_all_that_are_ready() {
+        let events = EventLoop::new().unwrap();
+        let _here = events.enter();
+        let new = || Watched::readable(EventFd::new().unwrap()).unwrap();
+        let watched: Vec<_> = std::iter::repeat_with(new).take(3 * EVENTS).collect();
+        watched.iter().for_each(|event| event.get_ref().signal());
+        events.take_events();
+        let is_ready = |event: &&Watched<EventFd>| event.readiness.is_readable();
+        assert_eq!(watched.iter().filter(is_ready).count(), watched.len());
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub(super) struct Readiness {
 }
 
 impl Readiness {
+    #[cfg(test)]
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable.get()
+    }
+
     pub(super) fn add(&self, flags: EventFlags) {
         let ended = EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP | ended) {
@@ -36,7 +41,7 @@ pub struct Watched<T: AsFd> {
     /// `None` while it is being dropped.
     fd: Option<T>,
     number: u64,
-    readiness: Rc<Readiness>,
+    pub(super) readiness: Rc<Readiness>,
     state: Rc<State>,
 }
 

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
-use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use twinpath_sys::socket_kind::peer;
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{TrustedDir, fd_passing};
 
@@ -24,7 +24,7 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
     let stream = UnixStream::connect(socket).map_err(failed)?;
     // The user at the time of listen(2).
-    let uid = socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid.as_raw();
+    let uid = peer(&stream).map_err(failed)?.user;
     if is_trusted(uid) {
         Ok(stream)
     } else {

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, chmodat};
-use rustix::net::sockopt::socket_peercred;
 use serde_json::Value;
-use twinpath_sys::event_loop::{Line, Lines, Watched, sleep, timeout};
+use twinpath_sys::event_loop::{Line, Lines, Watched, sleep, timeout, yield_now};
+use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{TrustedDir, race};
 use twinpath_time::Duration;
 
@@ -156,6 +156,8 @@ impl Server {
                 }
                 None => {}
             }
+            // Nor must clients that come without end.
+            yield_now().await;
         }
     }
 
@@ -165,7 +167,7 @@ impl Server {
         H: Future<Output = Result<Value, String>>,
         C: Fn(Request, UnixStream),
     {
-        if !socket_peercred(&stream).is_ok_and(|peer| is_trusted(peer.uid.as_raw())) {
+        if !peer(&stream).is_ok_and(|peer| is_trusted(peer.user)) {
             bump(&self.refused_user);
             return;
         }
@@ -213,6 +215,8 @@ impl Server {
             };
             bump(&self.answered);
             timeout(self.patience, lines.stream().write_all(&line(&answer))).await??;
+            // A client that never lets us wait must not keep the loop from everything else.
+            yield_now().await;
         }
     }
 }

@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use twinpath_inspect::Counter;
-use twinpath_sys::event_loop::{Latest, Watched, sleep, timeout};
+use twinpath_sys::event_loop::{Latest, Watched, sleep, timeout, yield_now};
 use twinpath_sys::race;
 use twinpath_time::Duration;
 
@@ -131,6 +131,8 @@ impl Server {
                 Woken::Served(true) => {}
                 Woken::Served(false) => self.counters.cut_off.add(1),
             }
+            // Clients that come without end must not keep the loop from everything else.
+            yield_now().await;
         }
     }
 }

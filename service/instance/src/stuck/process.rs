@@ -14,13 +14,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use twinpath_observe::command::Request;
 use twinpath_sys::event_loop::channel::Sender;
 use twinpath_sys::event_loop::{Line, Lines, Watched, on_a_thread, sleep, timeout};
 use twinpath_sys::race;
+use twinpath_sys::socket_kind::peer;
 use twinpath_time::Duration;
 
 use crate::hold::{Held, Inherited, Name, STOPPING};
@@ -161,9 +161,9 @@ impl FirstWatch {
     pub fn new(former: Inherited, held: &[Held], patience: Duration) -> io::Result<Self> {
         let (from, stream) = former.into_stream();
         let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
-        let pid = socket_peercred(&stream)?.pid;
-        let process = pidfd_open(pid, PidfdFlags::empty())?;
-        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        let peer = peer(&stream)?;
+        let (process, pid) = peer.process.zip(peer.pid()).ok_or(io::ErrorKind::NotFound)?;
+        let process = pidfd_open(process, PidfdFlags::empty())?;
         let (mut names, mut sockets) = (Vec::new(), Vec::new());
         for (name, fd) in held.iter().flat_map(Held::sockets) {
             names.push(name);

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, recv};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{readable_copy, until};
 use twinpath_port::PortId;
 use twinpath_shm::{Listener, OfferError, SLOTS_DEFAULT, ShmConfig, ShmPort};
 use twinpath_sys::event_loop::{Watched, timeout};
+use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{clock, race};
 use twinpath_time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ impl Memory {
     /// The process ID of the application that has the port.
     fn application(&self) -> Option<u32> {
         let Stage::Has(connection) = &self.stage else { return None };
-        socket_peercred(connection.get_ref()).ok().map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs())
+        peer(connection.get_ref()).ok()?.pid()
     }
 
     /// Waits until [`Kind::step`] has something to do. Cancelling it loses nothing.
