@@ -36,7 +36,10 @@ fn connections_are_listed_with_their_path_why_and_figures() {
     assert_eq!(all.len(), 3, "{all:?}");
     for (stream, family) in streams.iter().zip(["v4", "v6", "v4"]) {
         let (peer, local) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-        let of_port = listed(&rig, &server, &format!("--port {}", peer.port()));
+        // A connection of the other family may have the same port.
+        let of_family =
+            format!("--port {} --peer {}/{}", peer.port(), peer.ip(), if peer.is_ipv4() { 32 } else { 128 });
+        let of_port = listed(&rig, &server, &of_family);
         let [found] = &of_port[..] else { panic!("{family}: {of_port:?}") };
         assert_eq!(
             (found["peer"].as_str(), found["local"].as_str()),
