@@ -81,7 +81,8 @@ pub(crate) unsafe fn fill(
     }
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
-    if !can_put_name(message) {
+    let (address, address_len) = to_c(received.source);
+    if !can_put_name(message, address_len) {
         return set_errno(libc::EFAULT) as isize;
     }
     // As the kernel does (net/socket.c, ____sys_recvmsg).
@@ -90,10 +91,9 @@ pub(crate) unsafe fn fill(
         message.msg_flags |= libc::MSG_TRUNC;
     }
     if !message.msg_name.is_null() {
-        let (address, len) = to_c(received.source);
         // SAFETY: the caller's room for the name is `msg_namelen` bytes.
-        unsafe { put_name(&address, len, message.msg_name.cast(), message.msg_namelen) };
-        message.msg_namelen = len;
+        unsafe { put_name(&address, address_len, message.msg_name.cast(), message.msg_namelen) };
+        message.msg_namelen = address_len;
     }
     // SAFETY: the caller's room for control data is `msg_controllen` bytes.
     unsafe { put_control(message, wanted, received) };
@@ -101,17 +101,18 @@ pub(crate) unsafe fn fill(
     if flags & libc::MSG_TRUNC != 0 { whole } else { whole - rest.len() as isize }
 }
 
-/// Whether a name can be written where the message says, if it does.
+/// Whether any name can be written where the message says, if it does. What is there stays as it is.
 pub(crate) fn has_name_room(message: &msghdr) -> bool {
     let len = (message.msg_namelen as usize).min(size_of::<Name>());
-    message.msg_name.is_null() || pointers::can_be(message.msg_name.cast(), len)
+    message.msg_name.is_null()
+        || message.msg_namelen <= c_int::MAX as u32
+            && pointers::can_change_of(message.msg_name.cast::<u8>(), len)
 }
 
-/// The same, and it is written then.
-pub(crate) fn can_put_name(message: &msghdr) -> bool {
-    // The shorter of the two addresses.
-    let len = (message.msg_namelen as usize).min(size_of::<libc::sockaddr_in>());
-    message.msg_name.is_null() || has_name_room(message) && pointers::can_write(message.msg_name.cast(), len)
+/// The same of a name that is so long, and is written then.
+pub(crate) fn can_put_name(message: &msghdr, name_len: socklen_t) -> bool {
+    let len = message.msg_namelen.min(name_len) as usize;
+    message.msg_name.is_null() || pointers::can_write(message.msg_name.cast(), len)
 }
 
 /// Copies as much of an address as there is room for.

@@ -229,7 +229,8 @@ pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
     // SAFETY: the caller's promise.
     let message = unsafe { &*message };
     let (pieces, count) = (message.msg_iov, message.msg_iovlen);
-    if count > PIECES_MAX || message.msg_namelen > c_int::MAX as u32 {
+    let has_name = !message.msg_name.is_null();
+    if count > PIECES_MAX || has_name && message.msg_namelen > c_int::MAX as u32 {
         return false;
     }
     if count == 0 {

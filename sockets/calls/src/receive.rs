@@ -240,7 +240,7 @@ impl Receiving<'_> {
         let count = (0..count).take_while(has_message).count();
         // SAFETY: the caller of `receive` has promised that there are as many messages.
         let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
-        // Names that cannot be written are refused where each message is received by itself.
+        // Names that cannot be written, as they may lie anywhere, are refused where each message is received by itself.
         let has_no_room = |message: &mmsghdr| !message::has_name_room(&message.msg_hdr);
         let count = messages.iter().position(has_no_room).unwrap_or(count);
         let messages = &mut messages[..count];
@@ -323,7 +323,9 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let theirs = &mut *self.message;
-            if !pointers::can_change_of(self.message, 1) || !message::can_put_name(theirs) {
+            if !pointers::can_change_of(self.message, 1)
+                || !message::can_put_name(theirs, message.msg_namelen)
+            {
                 let read = message::ip_of(&source);
                 let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
                 return (set_errno(libc::EFAULT) as ssize_t, read);

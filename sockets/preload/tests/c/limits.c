@@ -365,6 +365,64 @@ static void wrong_pointers(int port)
 	close(fd);
 }
 
+/* An IPv6 socket, whose names are longer, to which IPv4 datagrams come as well. */
+static int bound_to_both(int port)
+{
+	const struct sockaddr_in6 own = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+
+	CHECK(fd >= 0 && bind(fd, (const struct sockaddr *)&own, sizeof own) == 0);
+	wait_at_most(fd, 20000);
+	return fd;
+}
+
+/* Several messages of one call, of which one has a name that cannot be written. From this host they come by the kernel. */
+static void several_with_wrong_name(int fd, int port, int is_local, int wrong, int kind)
+{
+	struct sockaddr_in own = address("127.0.0.1", port);
+	struct mmsghdr messages[3] = { 0 };
+	int sender = socket(AF_INET, SOCK_DGRAM, 0), left = 0;
+	char bytes[64], *pages[3];
+	long got;
+
+	for (int number = 0; number < 3; number++) {
+		void *name = placed(sizeof(struct sockaddr_in6), NULL, number == wrong ? kind : GOOD, &pages[number]);
+
+		messages[number].msg_hdr = (struct msghdr){ .msg_name = name, .msg_namelen = sizeof(struct sockaddr_in6),
+							    .msg_iov = &piece_of, .msg_iovlen = 1 };
+		if (is_local)
+			CHECK(sendto(sender, bytes, 9, 0, (struct sockaddr *)&own, sizeof own) == 9);
+	}
+	spoil(pages[wrong], kind);
+	if (!is_local)
+		ask(fd, (struct request){ .count = 3, .len = { 9, 9, 9 } });
+	got = result(recvmmsg(fd, messages, 3, 0, NULL));
+	printf("%s, name %d %s: %ld", is_local ? "local" : "remote", wrong, kinds[kind], got);
+	for (int number = 0; number < got; number++)
+		printf(" of %u from %u", messages[number].msg_len, messages[number].msg_hdr.msg_namelen);
+	got = result(recv(fd, bytes, 1, MSG_PEEK | MSG_DONTWAIT));
+	printf(", then %ld", got == -EFAULT ? got : 0);
+	while (is_local && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == 9)
+		left++;
+	printf(", rest %d\n", left + rest(fd));
+	close(sender);
+}
+
+static void names(int port)
+{
+	for (int is_long = 0; is_long < 2; is_long++) {
+		int fd = is_long ? bound_to_both(port + 1) : bound(port);
+
+		exchange(fd);
+		for (int is_local = 0; is_local < 2; is_local++)
+			for (int wrong = 0; wrong < 3; wrong++)
+				for (int kind = GOOD; kind < KINDS; kind++)
+					several_with_wrong_name(fd, port + is_long, is_local, wrong, kind);
+		exchange(fd);
+		close(fd);
+	}
+}
+
 static void times(int port)
 {
 	int fd = bound(port);
@@ -516,6 +574,7 @@ int main(int count, char **arguments)
 		{ "edges", edges_of_both_sides },
 		{ "memory", no_memory },
 		{ "pointers", wrong_pointers },
+		{ "names", names },
 		{ NULL, NULL },
 	};
 

@@ -119,6 +119,11 @@ fn what_the_kernel_refuses_is_refused_and_times_are_kept() {
 }
 
 #[test]
+fn names_that_cannot_be_written_end_a_call_for_several_messages() {
+    says_the_same("limits", &["names"]);
+}
+
+#[test]
 fn edges_of_both_sides_are_told_as_by_the_kernel() {
     says_the_same("limits", &["edges"]);
 }
