@@ -12,14 +12,14 @@
 //! are listed as `FLAKY` at the end, since each of them is a defect, of the test or of what it tests.
 //!
 //! A program that runs tests and says nothing for minutes is stuck. What its threads and its children wait for is
-//! printed, it is killed, and the tests that it had begun have failed. As the others of the program did not run, all of
-//! it runs a second time.
+//! printed, it is killed, and that is a failure. So is a program that ends before its tests have. As the others of its
+//! tests did not run, all of it runs a second time. It has passed only if all of them pass then.
 
 mod programs;
 mod step;
 mod tally;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -87,18 +87,17 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         Err(_) => 0,
     };
     let out = Output::new(std::io::stdout());
-    let tally = if cargo_args.iter().all(|argument| argument == WITH_LABS) {
+    let steps = if cargo_args.iter().all(|argument| argument == WITH_LABS) {
         println!("== tests of the product{}", if cargo_args.is_empty() { "" } else { " and of the labs" });
-        let steps = everything(root, &target, &skip_log, cargo_args)?;
-        let mut tally = run_steps(&steps, &out)?;
-        retry(&mut tally, retries, &steps, &out)?;
-        tally
+        everything(root, &target, &skip_log, cargo_args)?
     } else {
         println!("== tests");
         let (root, skip_log, cargo_args) = (root.to_owned(), skip_log.clone(), cargo_args.to_vec());
         let command = move || cargo_test(&root, &skip_log, &cargo_args);
-        Step { name: String::new(), command: Box::new(command), is_program: false }.run(0, &[], &out)?
+        vec![Step { name: String::new(), command: Box::new(command), is_program: false }]
     };
+    let mut tally = run_steps(&steps, &out)?;
+    retry(&mut tally, retries, &steps, &out)?;
 
     let log =
         std::fs::read_to_string(&skip_log).with_context(|| format!("reading {}", skip_log.display()))?;
@@ -163,29 +162,47 @@ fn run_steps(steps: &[Step], out: &Output<impl Write + Send>) -> Result<Tally> {
     })
 }
 
-/// Runs each failed test again, alone, unless more failed than `limit`.
+/// Runs what failed again, alone, unless more failed than `limit`.
 fn retry(tally: &mut Tally, limit: usize, steps: &[Step], out: &Output<impl Write>) -> Result<()> {
-    if tally.failed > limit {
+    if tally.failures.len() > limit {
         return Ok(());
     }
-    for index in (0..tally.failures.len()).rev() {
-        let Failure { name, step: Some(place), of_all } = &tally.failures[index] else { continue };
-        let (step, of_all) = (&steps[*place], *of_all);
+    let of_all = tally.failures.iter().filter(|failure| failure.of_all);
+    let whole: BTreeMap<_, _> = of_all.filter_map(|all| Some((all.step?, all.name.clone()))).collect();
+    for (&place, name) in &whole {
         out.line("", &format!("== {name} once more, alone"))?;
-        let words = ["--exact", name];
-        // Cargo hands on what stands behind `--`.
-        let second = match (of_all, step.is_program) {
-            (true, _) => step.run(*place, &[], out)?,
-            (false, true) => step.run(*place, &words, out)?,
-            (false, false) => step.run(*place, &["--", words[0], words[1]], out)?,
-        };
-        if second.failed == 0 && second.passed > 0 {
+        let second = steps[place].run(place, &[], out)?;
+        if has_passed(&second) {
+            tally.passed_whole(place, second);
+        }
+    }
+    retry_tests(tally, &whole.into_keys().collect(), steps, out)
+}
+
+/// Runs each failed test again, alone. A test of a step in `whole` is left out: it has run with all of its step.
+fn retry_tests(
+    tally: &mut Tally,
+    whole: &BTreeSet<usize>,
+    steps: &[Step],
+    out: &Output<impl Write>,
+) -> Result<()> {
+    for index in (0..tally.failures.len()).rev() {
+        let Failure { name, step: Some(place), .. } = &tally.failures[index] else { continue };
+        if whole.contains(place) {
+            continue;
+        }
+        let step = &steps[*place];
+        out.line("", &format!("== {name} once more, alone"))?;
+        if has_passed(&step.run(*place, &step.alone(name), out)?) {
             tally.passed_alone(index);
-            // The first time it had no result, and its tests were not counted.
-            tally.passed += if of_all { second.passed - 1 } else { 0 };
         }
     }
     Ok(())
+}
+
+/// Whether tests have run, and all of them passed.
+fn has_passed(second: &Tally) -> bool {
+    second.failures.is_empty() && second.passed() > 0
 }
 
 fn cargo_test(root: &Path, skip_log: &Path, cargo_args: &[String]) -> Command {
@@ -210,8 +227,8 @@ fn conclude(
     without: &BTreeMap<String, String>,
     strict: bool,
 ) -> Result<ExitCode> {
-    let skipped = skips.len() + tally.ignored;
-    tally.passed = tally.passed.saturating_sub(skips.len() + without.len());
+    let skipped = skips.len() + tally.ignored();
+    let passed = tally.passed().saturating_sub(skips.len() + without.len());
     println!();
     for Failure { name, .. } in &tally.failures {
         println!("FAILED: {name}");
@@ -222,8 +239,8 @@ fn conclude(
     for (test, reason) in skips.iter().chain(without) {
         println!("SKIPPED: {test}: {reason}");
     }
-    if tally.ignored > 0 {
-        println!("SKIPPED: {} tests marked #[ignore]", tally.ignored);
+    if tally.ignored() > 0 {
+        println!("SKIPPED: {} tests marked #[ignore]", tally.ignored());
     }
     tally.waits.sort_by_key(|(wait, _)| std::cmp::Reverse(*wait));
     for (wait, name) in tally.waits.iter().take(SLOWEST) {
@@ -231,15 +248,16 @@ fn conclude(
     }
     if strict && skipped > 0 {
         println!("{REQUIRE_ALL}=1: a skipped test is a failed one");
-        tally.failed += skipped;
     }
-    let counted_as_skipped = without.len() + if strict { 0 } else { skipped };
+    let (counted_as_failed, counted_as_skipped) = if strict { (skipped, 0) } else { (0, skipped) };
+    let (failed, counted_as_skipped) =
+        (tally.failures.len() + counted_as_failed, without.len() + counted_as_skipped);
     if let Some(path) = std::env::var_os(COUNTS_FILE) {
-        let counts = format!("{} {} {counted_as_skipped}\n", tally.passed, tally.failed);
+        let counts = format!("{passed} {failed} {counted_as_skipped}\n");
         std::fs::write(&path, counts).with_context(|| format!("writing {}", path.display()))?;
     }
-    println!("{} passed, {} failed, {counted_as_skipped} skipped", tally.passed, tally.failed);
-    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{passed} passed, {failed} failed, {counted_as_skipped} skipped");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(test)]
@@ -279,9 +297,9 @@ mod tests {
     fn a_test_that_passes_alone_is_flaky_and_one_that_fails_again_has_failed() {
         let steps = two_failures();
         let mut tally = run_steps(&steps, &silent()).expect("sh runs");
-        assert_eq!((tally.passed, tally.failed), (1, 2));
+        assert_eq!((tally.passed(), tally.failures.len()), (1, 2));
         retry(&mut tally, 2, &steps, &silent()).expect("sh runs");
-        assert_eq!((tally.passed, tally.failed), (2, 1));
+        assert_eq!((tally.passed(), tally.failures.len()), (2, 1));
         assert_eq!(tally.flaky, ["a::b"]);
         assert_eq!(tally.failures[0].name, "c");
     }
@@ -291,7 +309,7 @@ mod tests {
         let steps = two_failures();
         let mut tally = run_steps(&steps, &silent()).expect("sh runs");
         retry(&mut tally, 1, &steps, &silent()).expect("sh runs");
-        assert_eq!((tally.failed, tally.flaky.len()), (2, 0));
+        assert_eq!((tally.failures.len(), tally.flaky.len()), (2, 0));
     }
 
     #[test]
@@ -310,7 +328,7 @@ mod tests {
         let steps = scripts(&[&meets("a", "b"), &meets("b", "a"), ok, ok]);
         let tally = run_steps(&steps, &silent()).expect("sh runs");
         std::fs::remove_dir_all(&folder).expect("it is there");
-        assert_eq!((tally.passed, tally.failed), (4, 0), "{tally:?}");
+        assert_eq!((tally.passed(), tally.failures.len()), (4, 0), "{tally:?}");
     }
 
     #[test]
@@ -331,18 +349,72 @@ mod tests {
         let mut tally = run.expect("sh runs");
         let out = String::from_utf8_lossy(&out.into_inner()).into_owned();
         assert!(out.contains("cat; :") && out.contains("cat: syscall"), "{out}");
-        assert_eq!((tally.passed, tally.failed), (0, 1));
+        assert_eq!((tally.passed(), tally.failures.len()), (0, 1));
         assert!(tally.failures[0].name.ends_with(": c"), "{:?}", tally.failures);
         // All of it runs again, and counts.
         let again = scripts(&["[ $# = 0 ] && echo 'test result: ok. 2 passed; 0 failed; 0 ignored'"]);
         retry(&mut tally, 1, &again, &silent()).expect("sh runs");
-        assert_eq!((tally.passed, tally.failed, tally.flaky.len()), (2, 0, 1));
+        assert_eq!((tally.passed(), tally.failures.len(), tally.flaky.len()), (2, 0, 1));
+    }
+
+    /// A program says that the test `a` failed, and then ends as `end` has it.
+    fn fails_and(end: &str) -> Tally {
+        // Both lines at once: it must not be stuck between them.
+        let script = format!("printf 'running 3 tests\\ntest a ... FAILED\\n'; {end}");
+        scripts(&[&script])[0].run_watched(0, &[], &silent(), Duration::from_millis(300)).expect("sh runs")
+    }
+
+    /// Only a whole run that is good takes those two failures back.
+    fn is_green_only_after_a_whole_run(mut tally: Tally) {
+        assert_eq!((tally.passed(), tally.failures.len()), (0, 2), "{tally:?}");
+        let alone =
+            scripts(&["[ $# = 0 ] && exit 101; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'"]);
+        retry(&mut tally, 2, &alone, &silent()).expect("sh runs");
+        assert_eq!((tally.passed(), tally.failures.len()), (0, 2), "{tally:?}");
+        let whole = scripts(&["[ $# = 0 ] && echo 'test result: ok. 3 passed; 0 failed; 0 ignored'"]);
+        retry(&mut tally, 2, &whole, &silent()).expect("sh runs");
+        assert_eq!((tally.passed(), tally.failures.len(), tally.flaky.len()), (3, 0, 2), "{tally:?}");
+    }
+
+    #[test]
+    fn a_program_that_crashed_after_a_failure_is_green_only_after_a_whole_run() {
+        is_green_only_after_a_whole_run(fails_and("kill -ABRT $$"));
+    }
+
+    #[test]
+    fn a_program_that_was_stuck_after_a_failure_is_green_only_after_a_whole_run() {
+        is_green_only_after_a_whole_run(fails_and("exec tail -f /dev/null"));
+    }
+
+    #[test]
+    fn a_second_run_of_what_cargo_ran_replaces_its_counts() {
+        let mut steps =
+            scripts(&["echo 'running 1 test'; echo 'test result: ok. 5 passed; 0 failed; 1 ignored'; \
+             echo 'running 1 test'; kill -ABRT $$"]);
+        steps[0].is_program = false;
+        let mut tally = run_steps(&steps, &silent()).expect("sh runs");
+        assert_eq!((tally.passed(), tally.failures.len()), (5, 1));
+        let again = scripts(&["echo 'test result: ok. 6 passed; 0 failed; 1 ignored'"]);
+        retry(&mut tally, 1, &again, &silent()).expect("sh runs");
+        assert_eq!((tally.passed(), tally.ignored(), tally.failures.len()), (6, 1, 0));
+    }
+
+    #[test]
+    fn a_test_alone_is_named_behind_the_first_two_dashes() {
+        let words = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            let command = move || cargo_test(Path::new("/"), Path::new("/log"), &arguments);
+            Step { name: String::new(), command: Box::new(command), is_program: false }.alone("a::b")
+        };
+        assert_eq!(words(&["-p", "x", "a"]), ["--", "--exact", "a::b"]);
+        assert_eq!(words(&["-p", "x", "--", "--test-threads=1"]), ["--exact", "a::b"]);
+        assert_eq!(words(&["-p", "x", "--", "--exact", "a::b"]), ["a::b"]);
     }
 
     #[test]
     fn a_program_that_dies_without_a_verdict_is_a_failure() {
         let steps = scripts(&["echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 101"]);
         let tally = run_steps(&steps, &silent()).expect("sh runs");
-        assert_eq!((tally.passed, tally.failed), (2, 1));
+        assert_eq!((tally.passed(), tally.failures.len()), (2, 1));
     }
 }

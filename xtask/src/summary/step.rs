@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::tally::{Failure, Running, Tally};
+use super::tally::{Reading, Tally};
 
 /// Longest time without a line of a program that runs tests. The longest test of a run takes a quarter of it.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -68,8 +68,23 @@ fn descendants(process: u32) -> Vec<u32> {
 }
 
 impl Step {
+    /// The words at the end of its command with which it runs that test alone. Cargo hands on what stands behind the
+    /// first `--`, and libtest takes `--exact` only once.
+    pub(super) fn alone(&self, test: &str) -> Vec<String> {
+        let command = (self.command)();
+        let arguments: Vec<_> = command.get_args().collect();
+        let behind = arguments.iter().position(|argument| *argument == "--").map(|at| &arguments[at + 1..]);
+        let words: &[&str] = match behind {
+            _ if self.is_program => &["--exact", test],
+            None => &["--", "--exact", test],
+            Some(behind) if behind.iter().any(|argument| *argument == "--exact") => &[test],
+            Some(_) => &["--exact", test],
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
     /// Runs it, passing its output through to `out`. `place` is its place among all steps, and `words` end its command.
-    pub(super) fn run(&self, place: usize, words: &[&str], out: &Output<impl Write>) -> Result<Tally> {
+    pub(super) fn run(&self, place: usize, words: &[String], out: &Output<impl Write>) -> Result<Tally> {
         let in_full = std::env::var_os(IN_FULL).is_some_and(|value| value == "1");
         self.run_watched(place, words, out, if in_full { Duration::MAX } else { SILENCE })
     }
@@ -78,7 +93,7 @@ impl Step {
     pub(super) fn run_watched(
         &self,
         place: usize,
-        words: &[&str],
+        words: &[String],
         out: &Output<impl Write>,
         silence: Duration,
     ) -> Result<Tally> {
@@ -95,25 +110,20 @@ impl Step {
             .with_context(|| format!("starting {what}"))?;
         // The child alone holds the writing end now, or the output would never end.
         drop(command);
-        let mut tally = Tally::default();
+        let mut reading = Reading::new(what, place, self.is_program);
         let mut before = Instant::now();
         let (line_read, lines) = channel();
         // It ends with the output.
         let reader = std::thread::spawn(move || {
             BufReader::new(output).split(b'\n').try_for_each(|line| line_read.send(line)).unwrap_or(());
         });
-        let mut running = Running::default();
         loop {
             let line = match lines.recv_timeout(silence) {
                 Ok(line) => line.with_context(|| format!("reading the output of {what}"))?,
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if running.is_running => {
-                    tally.failed += 1;
-                    let name = format!("stuck for {} s: {}", silence.as_secs(), running.slow.join(", "));
+                Err(RecvTimeoutError::Timeout) if reading.is_running => {
+                    let name = reading.is_stuck(silence.as_secs());
                     out.line(what, &format!("== {name}"))?;
-                    let step = Some(place);
-                    tally.failures.push(Failure { step, of_all: true, ..Failure::new(name) });
-                    running = Running::default();
                     self.end_stuck(&child, out)?;
                     continue;
                 }
@@ -122,11 +132,10 @@ impl Step {
             };
             let line = String::from_utf8_lossy(&line);
             out.line(what, &line)?;
-            tally.take_line(place, &line);
-            running.take_line(&line);
+            reading.take_line(&line);
             let test = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
             if let Some((name, _)) = test {
-                tally.waits.push((before.elapsed(), name.to_owned()));
+                reading.tally.waits.push((before.elapsed(), name.to_owned()));
             }
             // Before the first test of a program it was built, or started.
             if test.is_some() || line.starts_with("running ") {
@@ -135,12 +144,7 @@ impl Step {
         }
         reader.join().map_err(|_| anyhow!("the thread that reads the output has panicked"))?;
         let status = child.wait().with_context(|| format!("waiting for {what}"))?;
-        if !status.success() && tally.failed == 0 {
-            // The tests did not compile, or the program was killed before it could report.
-            tally.failed = 1;
-            tally.failures.push(Failure::new(format!("{what}: ended with {status}, see above")));
-        }
-        Ok(tally)
+        Ok(reading.end(status))
     }
 
     /// Says what each thread of a stuck program waits for, and kills it and all that it has started. Of cargo, its children: it goes on
