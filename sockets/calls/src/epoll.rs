@@ -179,11 +179,11 @@ pub unsafe fn wait_for(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) {
-        return Some(set_errno(libc::EFAULT));
-    }
     // SAFETY: the caller's promise.
-    let timeout = duration(unsafe { timeout.as_ref() }).ok()?;
+    let timeout = match unsafe { pointers::optional(timeout) } {
+        Ok(timeout) => duration(timeout.as_ref()).ok()?,
+        Err(error) => return Some(set_errno(error)),
+    };
     // SAFETY: the caller's promise.
     unsafe { wait_until(kernel, set, events, count, timeout, mask) }
 }
@@ -222,11 +222,11 @@ unsafe fn wait_until(
         // SAFETY: the caller's promise: there is room for `count` events.
         return Some(unsafe { with_rings(kernel, first, events, count, left_out) });
     }
-    if !pointers::is_mask(mask) {
-        return Some(set_errno(libc::EFAULT));
-    }
     // SAFETY: the caller's promise.
-    let mask = unsafe { mask.as_ref() };
+    let mask = match unsafe { pointers::mask(mask) } {
+        Ok(mask) => mask,
+        Err(error) => return Some(set_errno(error)),
+    };
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
         let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
         let mut timeout_ms = milliseconds(timeout);
@@ -243,7 +243,7 @@ unsafe fn wait_until(
         // SAFETY: the caller's promise.
         unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) }
     };
-    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return Some(-1) };
+    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask.as_ref(), ask) else { return Some(-1) };
     // SAFETY: the caller's promise: there is room for `count` events.
     Some(unsafe { with_rings(kernel, first, events, count, outcome) })
 }
@@ -348,7 +348,10 @@ unsafe fn with_rings(
             }
             if let Some(at) = known {
                 // SAFETY: as above.
-                unsafe { (*events.add(at)).events |= wanted & READABLE };
+                unsafe {
+                    let told = &raw mut (*events.add(at)).events;
+                    told.write_unaligned(told.read_unaligned() | wanted & READABLE);
+                }
             } else if ready < count as usize {
                 let event =
                     epoll_event { events: wanted & READABLE | writable(kernel, in_set, wanted), u64: data };

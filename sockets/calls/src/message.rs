@@ -37,37 +37,35 @@ pub(crate) fn timeout_ns(descriptor: c_int) -> Option<u64> {
 ///
 /// # Safety
 /// `message` describes the caller's memory, as `recvmsg(2)` says.
-pub(crate) unsafe fn room(message: *const msghdr) -> usize {
+pub(crate) unsafe fn room(message: &msghdr) -> usize {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(message) };
-    pieces.iter().fold(0, |room: usize, piece| room.saturating_add(piece.iov_len))
+    pieces.fold(0, |room: usize, piece| room.saturating_add(piece.iov_len))
 }
 
 /// # Safety
 /// As [`room`].
-unsafe fn pieces<'a>(message: *const msghdr) -> &'a [libc::iovec] {
+unsafe fn pieces(message: &msghdr) -> impl Iterator<Item = libc::iovec> + use<> {
+    let count = if message.msg_iov.is_null() { 0 } else { message.msg_iovlen };
     // SAFETY: the caller's promise.
-    let message = unsafe { &*message };
-    if message.msg_iov.is_null() || message.msg_iovlen == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) }
+    unsafe { pointers::values(message.msg_iov, count) }
 }
 
 /// Fills a message from a datagram in the ring. Returns what a receiving call returns: bytes, or an error of the caller's pointers.
 ///
 /// # Safety
-/// As [`room`].
+/// As [`room`]; the message can be read, and may lie anywhere.
 pub(crate) unsafe fn fill(
-    message: *mut msghdr,
+    theirs: *mut msghdr,
     flags: c_int,
     wanted: Wanted,
     received: &Received<'_>,
 ) -> isize {
     let mut rest = received.payload;
     // SAFETY: the caller's promise.
-    for piece in unsafe { pieces(message) } {
+    let mut message = unsafe { theirs.read_unaligned() };
+    // SAFETY: as above.
+    for piece in unsafe { pieces(&message) } {
         let len = rest.len().min(piece.iov_len);
         if !pointers::can_write(piece.iov_base.cast(), len) {
             return set_errno(libc::EFAULT) as isize;
@@ -76,13 +74,8 @@ pub(crate) unsafe fn fill(
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), piece.iov_base.cast::<u8>(), len) };
         rest = &rest[len..];
     }
-    if !pointers::can_change_of(message, 1) {
-        return set_errno(libc::EFAULT) as isize;
-    }
-    // SAFETY: the caller's promise.
-    let message = unsafe { &mut *message };
     let (address, address_len) = to_c(received.source);
-    if !can_put_name(message, address_len) {
+    if !pointers::can_change_of(theirs, 1) || !can_put_name(&message, address_len) {
         return set_errno(libc::EFAULT) as isize;
     }
     // As the kernel does (net/socket.c, ____sys_recvmsg).
@@ -96,7 +89,9 @@ pub(crate) unsafe fn fill(
         message.msg_namelen = address_len;
     }
     // SAFETY: the caller's room for control data is `msg_controllen` bytes.
-    unsafe { put_control(message, wanted, received) };
+    unsafe { put_control(&mut message, wanted, received) };
+    // SAFETY: the caller's promise, and it can be written.
+    unsafe { theirs.write_unaligned(message) };
     let whole = received.payload.len() as isize;
     if flags & libc::MSG_TRUNC != 0 { whole } else { whole - rest.len() as isize }
 }

@@ -3,7 +3,7 @@
 //! unmapped later is not noticed.
 #![allow(unsafe_code, reason = "messages are the caller's memory, described by pointers")]
 
-use std::mem::{align_of, size_of};
+use std::mem::{MaybeUninit, size_of};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -26,10 +26,9 @@ pub(crate) fn can_be(at: *const u8, len: usize) -> bool {
     at.addr() >= BEGIN && at.addr().checked_add(len).is_some_and(|end| end <= END)
 }
 
-/// The same, of values that have an alignment.
+/// The same, of so many values. As for the kernel, they may lie anywhere: a program may have packed structures.
 pub(crate) fn can_be_of<T>(at: *const T, count: usize) -> bool {
-    at.addr().is_multiple_of(align_of::<T>())
-        && count.checked_mul(size_of::<T>()).is_some_and(|len| can_be(at.cast(), len))
+    count.checked_mul(size_of::<T>()).is_some_and(|len| can_be(at.cast(), len))
 }
 
 /// Bytes of a page; where they are larger, the kernel is asked more often.
@@ -193,24 +192,62 @@ pub fn can_read(at: *const u8, len: usize) -> bool {
     can(Read, at, len)
 }
 
-/// The same, of values that have an alignment.
+/// The same, of so many values, which may lie anywhere.
 #[inline]
 pub(crate) fn can_read_of<T>(at: *const T, count: usize) -> bool {
-    at.addr().is_multiple_of(align_of::<T>())
-        && count.checked_mul(size_of::<T>()).is_some_and(|len| can_read(at.cast(), len))
+    count.checked_mul(size_of::<T>()).is_some_and(|len| can_read(at.cast(), len))
 }
 
-/// Whether these values can be changed: they can be written, and are as they were.
+/// Whether so many values can be changed: they can be written, and are as they were.
 #[inline]
 pub(crate) fn can_change_of<T>(at: *const T, count: usize) -> bool {
-    at.addr().is_multiple_of(align_of::<T>())
-        && count.checked_mul(size_of::<T>()).is_some_and(|len| can(Change, at.cast(), len))
+    count.checked_mul(size_of::<T>()).is_some_and(|len| can(Change, at.cast(), len))
 }
 
-/// Whether it is null, or a set of signals that can be read.
+/// An argument that may be null.
+///
+/// # Errors
+/// EFAULT: it cannot be read.
+///
+/// # Safety
+/// What can be read there is such a value.
 #[inline]
-pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
-    mask.is_null() || can_read(mask.cast(), ASKED_MAX)
+pub(crate) unsafe fn optional<T: Copy>(at: *const T) -> Result<Option<T>, c_int> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    if can_read_of(at, 1) { Ok(Some(unsafe { at.read_unaligned() })) } else { Err(libc::EFAULT) }
+}
+
+/// A set of signals, of which the kernel reads less than the C library has, or null.
+///
+/// # Errors
+/// EFAULT: it cannot be read.
+///
+/// # Safety
+/// What can be read there is such a set.
+#[inline]
+pub(crate) unsafe fn mask(at: *const sigset_t) -> Result<Option<sigset_t>, c_int> {
+    // SAFETY: the caller's promise.
+    let signals = unsafe { optional(at.cast::<[u8; ASKED_MAX]>()) }?;
+    Ok(signals.map(|signals| {
+        let mut mask = MaybeUninit::<sigset_t>::zeroed();
+        // SAFETY: there is room for the signals, and all zeros are a valid value of the rest.
+        unsafe {
+            mask.as_mut_ptr().cast::<[u8; ASKED_MAX]>().write(signals);
+            mask.assume_init()
+        }
+    }))
+}
+
+/// Values of an array that may lie anywhere.
+///
+/// # Safety
+/// The array has so many values, as long as this is used.
+pub(crate) unsafe fn values<T: Copy>(at: *const T, count: usize) -> impl Iterator<Item = T> {
+    // SAFETY: the caller's promise.
+    (0..count).map(move |number| unsafe { at.wrapping_add(number).read_unaligned() })
 }
 
 /// The length of a buffer, as the kernel cuts it.
@@ -227,7 +264,7 @@ pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
         return false;
     }
     // SAFETY: the caller's promise.
-    let message = unsafe { &*message };
+    let message = unsafe { message.read_unaligned() };
     let (pieces, count) = (message.msg_iov, message.msg_iovlen);
     let has_name = !message.msg_name.is_null();
     if count > PIECES_MAX || has_name && message.msg_namelen > c_int::MAX as u32 {
@@ -237,8 +274,7 @@ pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
         return true;
     }
     // SAFETY: as above.
-    can_read_of(pieces, count)
-        && unsafe { std::slice::from_raw_parts(pieces, count) }.iter().all(is_piece_sound)
+    can_read_of(pieces, count) && unsafe { values(pieces, count) }.all(|piece| is_piece_sound(&piece))
 }
 
 fn is_piece_sound(piece: &iovec) -> bool {
@@ -260,7 +296,7 @@ mod tests {
         for address in [0, 1, 4095, END, 1 << 63, usize::MAX] {
             assert!(!can_be(without_provenance(address), 1), "{address:x}");
         }
-        assert!(!can_be_of(without_provenance::<u64>(1 << 20 | 1), 1));
+        assert!(can_be_of(without_provenance::<u64>(1 << 20 | 1), 1));
         assert_eq!((cut(5), cut(usize::MAX)), (5, 0x7fff_f000));
     }
 

@@ -18,10 +18,19 @@ const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
 /// A call for more descriptors is the kernel's.
 const DESCRIPTORS_MAX: nfds_t = table::DESCRIPTORS as nfds_t;
 
-/// Whether the caller's descriptors can be read here. Otherwise the call is the kernel's as it is.
-#[must_use]
-pub fn can_be_looked_at(waited: *const pollfd, count: nfds_t) -> bool {
-    count <= DESCRIPTORS_MAX && pointers::can_read_of(waited, count as usize)
+/// How many of the caller's descriptors can be read here: all of them, or none. Then the call is the kernel's as it is.
+fn readable(waited: *const pollfd, count: nfds_t) -> usize {
+    let is_looked_at = count <= DESCRIPTORS_MAX && pointers::can_read_of(waited, count as usize);
+    if is_looked_at { count as usize } else { 0 }
+}
+
+/// The caller's descriptors; none if the call is the kernel's as it is.
+///
+/// # Safety
+/// As for `poll(2)`, as long as this is used.
+pub unsafe fn each(waited: *const pollfd, count: nfds_t) -> impl Iterator<Item = pollfd> {
+    // SAFETY: the caller's promise.
+    unsafe { pointers::values(waited, readable(waited, count)) }
 }
 
 /// As `poll(2)`, with a time-out in ms; a negative one is for ever.
@@ -45,14 +54,15 @@ pub unsafe fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) || !pointers::is_mask(mask) {
-        return set_errno(libc::EFAULT);
-    }
     // SAFETY: the caller's promise.
-    let (limit, mask_value) = unsafe { (timeout.as_ref(), mask.as_ref()) };
-    match duration(limit) {
+    let given = unsafe { pointers::optional(timeout).and_then(|limit| Ok((limit, pointers::mask(mask)?))) };
+    let (limit, mask_value) = match given {
+        Ok(given) => given,
+        Err(error) => return set_errno(error),
+    };
+    match duration(limit.as_ref()) {
         // SAFETY: the caller's promise.
-        Ok(timeout) => unsafe { poll_for(kernel, waited, count, timeout, mask_value) },
+        Ok(timeout) => unsafe { poll_for(kernel, waited, count, timeout, mask_value.as_ref()) },
         // SAFETY: the caller's promise. The kernel says what is wrong.
         Err(()) => unsafe { (kernel.ppoll)(waited, count, timeout, mask) },
     }
@@ -68,12 +78,10 @@ unsafe fn poll_for(
     mask: Option<&sigset_t>,
 ) -> c_int {
     let mut leased = Leased::that_goes_on();
-    let is_looked_at = table::is_any() && can_be_looked_at(waited, count);
-    let count_looked_at = if is_looked_at { count as usize } else { 0 };
-    let start = if is_looked_at { waited } else { std::ptr::NonNull::dangling().as_ptr() };
-    // SAFETY: the caller's promise; or an empty slice.
-    let asked: &[pollfd] = unsafe { std::slice::from_raw_parts(start, count_looked_at) };
-    for one in asked.iter().filter(|one| one.events & READABLE != 0) {
+    let count_looked_at = if table::is_any() { readable(waited, count) } else { 0 };
+    // SAFETY: the caller's promise.
+    let asked = unsafe { pointers::values(waited, count_looked_at) };
+    for one in asked.filter(|one| one.events & READABLE != 0) {
         if let Some((place, _)) = table::place(one.fd) {
             leased.add(place, one.fd);
         }
@@ -110,10 +118,11 @@ unsafe fn poll_for(
             return unsafe { poll_for(kernel, waited, count, rest, mask) };
         }
     }
-    // SAFETY: as above. The kernel has written there meanwhile, so the slice is made anew.
-    let all: &mut [pollfd] = unsafe { std::slice::from_raw_parts_mut(start, count_looked_at) };
     let mut ready = 0;
-    for one in all {
+    for at in 0..count_looked_at {
+        let at = waited.wrapping_add(at);
+        // SAFETY: as above.
+        let mut one = unsafe { at.read_unaligned() };
         if outcome.kernel.is_none() && outcome.closed == 0 {
             one.revents = 0;
         }
@@ -121,6 +130,8 @@ unsafe fn poll_for(
             one.revents |= one.events & READABLE;
         }
         ready += c_int::from(one.revents != 0);
+        // SAFETY: as above, and it can be written.
+        unsafe { at.write_unaligned(one) };
     }
     ready
 }
@@ -147,8 +158,11 @@ impl<'a> Renamed<'a> {
 
     fn each(&self, name: impl Fn(c_int) -> c_int) {
         for at in 0..self.count {
-            // SAFETY: [`Self::of`] was promised the entries.
-            unsafe { (*self.waited.add(at)).fd = name((*self.waited.add(at)).fd) };
+            // SAFETY: [`Self::of`] was promised the entries, and the place of a descriptor may be computed.
+            unsafe {
+                let fd = &raw mut (*self.waited.add(at)).fd;
+                fd.write_unaligned(name(fd.read_unaligned()));
+            }
         }
     }
 }

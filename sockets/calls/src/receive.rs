@@ -235,55 +235,62 @@ impl Receiving<'_> {
     fn read_more(&mut self) {
         let mut sources = [const { MaybeUninit::<Name>::zeroed() }; AT_ONCE];
         let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
-        let count = self.more.count.min(AT_ONCE);
-        let has_message = |at: &usize| pointers::can_change_of(self.more.messages.wrapping_add(*at), 1);
-        let count = (0..count).take_while(has_message).count();
+        let messages = self.more.messages;
         // SAFETY: the caller of `receive` has promised that there are as many messages.
-        let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
+        let header_at = |at: usize| unsafe { &raw mut (*messages.add(at)).msg_hdr };
         // Names that cannot be written, as they may lie anywhere, are refused where each message is received by itself.
-        let has_no_room = |message: &mmsghdr| !message::has_name_room(&message.msg_hdr);
-        let count = messages.iter().position(has_no_room).unwrap_or(count);
-        let messages = &mut messages[..count];
-        for ((message, source), theirs) in messages.iter_mut().zip(&mut sources).zip(&mut theirs) {
-            let header = &mut message.msg_hdr;
-            *theirs = (header.msg_name, header.msg_namelen);
-            header.msg_name = source.as_mut_ptr().cast();
-            header.msg_namelen = size_of::<Name>() as socklen_t;
+        let has_room = |at: &usize| {
+            pointers::can_change_of(messages.wrapping_add(*at), 1)
+                // SAFETY: as above, and it can be read.
+                && message::has_name_room(&unsafe { header_at(*at).read_unaligned() })
+        };
+        let count = (0..self.more.count.min(AT_ONCE)).take_while(has_room).count();
+        for (at, (source, theirs)) in sources.iter_mut().zip(&mut theirs).enumerate().take(count) {
+            // SAFETY: as above; what can be changed can be written.
+            unsafe {
+                let mut header = header_at(at).read_unaligned();
+                *theirs = (header.msg_name, header.msg_namelen);
+                header.msg_name = source.as_mut_ptr().cast();
+                header.msg_namelen = size_of::<Name>() as socklen_t;
+                header_at(at).write_unaligned(header);
+            }
         }
         let flags = self.flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let nothing = std::ptr::null_mut();
         // SAFETY: the messages are the caller's, with room for names.
-        let got = unsafe {
-            (self.kernel.recvmmsg)(self.descriptor(), messages.as_mut_ptr(), count as u32, flags, nothing)
-        };
+        let got =
+            unsafe { (self.kernel.recvmmsg)(self.descriptor(), messages, count as u32, flags, nothing) };
         // As in the kernel, the next call returns the error.
         if got < 0 && !matches!(errno(), libc::EAGAIN | libc::EINTR) {
             self.place.set_error(errno());
         }
         let received = usize::try_from(got).unwrap_or(0);
-        for (at, message) in messages.iter_mut().enumerate() {
+        for (at, ((name, room), source)) in theirs.into_iter().zip(&sources).enumerate().take(count) {
+            // SAFETY: as above.
+            let mut message = unsafe { messages.add(at).read_unaligned() };
             let header = &mut message.msg_hdr;
-            let ((name, room), name_len) = (theirs[at], header.msg_namelen);
+            let name_len = header.msg_namelen;
             (header.msg_name, header.msg_namelen) = (name, room);
-            if at >= received {
-                continue;
+            if at < received {
+                // SAFETY: all zeros are a valid value of it, and the kernel has written another.
+                let source = unsafe { source.assume_init_ref() };
+                if !name.is_null() {
+                    // SAFETY: the caller's room for the name is what the message said.
+                    unsafe { message::put_name(source, name_len, name.cast(), room) };
+                    header.msg_namelen = name_len;
+                }
+                let whole = message.msg_len;
+                if self.flags & libc::MSG_TRUNC == 0 {
+                    // SAFETY: the caller of `receive` has promised that the message is valid.
+                    let room = unsafe { message::room(&message.msg_hdr) };
+                    message.msg_len = whole.min(u32::try_from(room).unwrap_or(u32::MAX));
+                }
+                if let Some(source) = message::ip_of(source).filter(|_| !self.call.peek) {
+                    self.place.lessee.was_read_beside(KernelRead { whole_len: whole as usize, source });
+                }
             }
-            // SAFETY: all zeros are a valid value of it, and the kernel has written another.
-            let source = unsafe { sources[at].assume_init_ref() };
-            if !name.is_null() {
-                // SAFETY: the caller's room for the name is what the message said.
-                unsafe { message::put_name(source, name_len, name.cast(), room) };
-                header.msg_namelen = name_len;
-            }
-            let whole = message.msg_len;
-            if self.flags & libc::MSG_TRUNC == 0 {
-                // SAFETY: the caller of `receive` has promised that the message is valid.
-                let room = unsafe { message::room(&raw const message.msg_hdr) };
-                message.msg_len = whole.min(u32::try_from(room).unwrap_or(u32::MAX));
-            }
-            if let Some(source) = message::ip_of(source).filter(|_| !self.call.peek) {
-                self.place.lessee.was_read_beside(KernelRead { whole_len: whole as usize, source });
-            }
+            // SAFETY: as above.
+            unsafe { messages.add(at).write_unaligned(message) };
         }
         self.more.received = received;
     }
@@ -292,13 +299,13 @@ impl Receiving<'_> {
     fn receive(&self, more_flags: c_int) -> (ssize_t, Option<KernelRead>) {
         let mut source = MaybeUninit::<Name>::zeroed();
         // SAFETY: the caller of `run` has promised that the message is valid.
-        let mut message = unsafe { *self.message };
+        let mut message = unsafe { self.message.read_unaligned() };
         message.msg_name = source.as_mut_ptr().cast();
         message.msg_namelen = size_of::<Name>() as socklen_t;
         let flags = self.flags | more_flags | libc::MSG_TRUNC;
         let whole = if self.sees == Sees::BytesAndSender {
             // SAFETY: such a message has one piece.
-            let piece = unsafe { *message.msg_iov };
+            let piece = unsafe { message.msg_iov.read_unaligned() };
             let (name, name_len) = (message.msg_name.cast(), &raw mut message.msg_namelen);
             // SAFETY: as above, and there is room for the name.
             unsafe {
@@ -322,9 +329,9 @@ impl Receiving<'_> {
         let source = unsafe { source.assume_init() };
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
-            let theirs = &mut *self.message;
+            let mut theirs = self.message.read_unaligned();
             if !pointers::can_change_of(self.message, 1)
-                || !message::can_put_name(theirs, message.msg_namelen)
+                || !message::can_put_name(&theirs, message.msg_namelen)
             {
                 let read = message::ip_of(&source);
                 let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
@@ -336,7 +343,8 @@ impl Receiving<'_> {
             }
             theirs.msg_controllen = message.msg_controllen;
             theirs.msg_flags = message.msg_flags;
-            message::room(self.message)
+            self.message.write_unaligned(theirs);
+            message::room(&theirs)
         };
         let len = if self.flags & libc::MSG_TRUNC != 0 { whole } else { whole.min(room as ssize_t) };
         let read = message::ip_of(&source).map(|source| KernelRead { whole_len: whole as usize, source });
@@ -520,7 +528,7 @@ pub unsafe fn recvfrom(
     let mut piece = iovec { iov_base: buffer, iov_len: pointers::cut(len) };
     let with_address = !address.is_null() && pointers::can_read_of(address_len, 1);
     // SAFETY: the caller's promise.
-    let room = if with_address { unsafe { *address_len } } else { 0 };
+    let room = if with_address { unsafe { address_len.read_unaligned() } } else { 0 };
     // The kernel looks at these when it has received.
     let is_refused = match (address.is_null(), with_address) {
         (true, _) => None,
@@ -546,7 +554,7 @@ pub unsafe fn recvfrom(
             return set_errno(libc::EFAULT) as ssize_t;
         }
         // SAFETY: the caller's promise.
-        unsafe { *address_len = message.msg_namelen };
+        unsafe { address_len.write_unaligned(message.msg_namelen) };
     }
     received
 }
@@ -565,7 +573,7 @@ pub unsafe fn has_room(pieces: *const iovec, count: c_int) -> bool {
         return false;
     }
     // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(pieces, count) }.iter().any(|piece| piece.iov_len > 0)
+    unsafe { pointers::values(pieces, count) }.any(|piece| piece.iov_len > 0)
 }
 
 /// As `readv(2)`.
@@ -602,7 +610,7 @@ unsafe fn receive_into(
         return false;
     }
     // SAFETY: as above.
-    unsafe { (*message).msg_len = len as u32 };
+    unsafe { (&raw mut (*message).msg_len).write_unaligned(len as u32) };
     true
 }
 
@@ -618,16 +626,15 @@ pub unsafe fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    let is_sound = count > 0
-        && pointers::can_be_of(messages, count.min(MESSAGES_MAX) as usize)
-        && (timeout.is_null() || pointers::can_read_of(timeout, 1));
-    let ours = is_sound.then(|| table::receives(descriptor, false)).flatten();
-    let Some((place, _receives)) = ours else {
+    let is_sound = count > 0 && pointers::can_be_of(messages, count.min(MESSAGES_MAX) as usize);
+    // SAFETY: the caller's promise.
+    let limit = unsafe { pointers::optional(timeout) }.ok().filter(|_| is_sound);
+    let ours = limit.and_then(|limit| Some((limit, table::receives(descriptor, false)?)));
+    let Some((limit, (place, _receives))) = ours else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmmsg)(descriptor, messages, count, flags, timeout) };
     };
-    // SAFETY: the caller's promise.
-    let Ok(limit) = duration(unsafe { timeout.as_ref() }) else { return set_errno(libc::EINVAL) };
+    let Ok(limit) = duration(limit.as_ref()) else { return set_errno(libc::EINVAL) };
     let deadline = limit.map(|limit| clock::now() + limit);
     // What is left of the time is written if something was received.
     let done = |number: usize| {
@@ -637,7 +644,7 @@ pub unsafe fn recvmmsg(
                 return set_errno(libc::EFAULT);
             }
             // SAFETY: the caller's promise.
-            unsafe { *timeout = left };
+            unsafe { timeout.write_unaligned(left) };
         }
         number as c_int
     };

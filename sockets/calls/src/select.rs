@@ -41,12 +41,33 @@ impl Sets {
         sets.all(|set| pointers::can_read_of(set, self.words()) && pointers::can_change_of(set, self.words()))
     }
 
+    /// The places of the words of a set, which may lie anywhere; none if there is no such set.
+    fn of(self, set: usize) -> impl Iterator<Item = *mut c_ulong> {
+        let words = self.sets[set].cast::<c_ulong>();
+        let count = if words.is_null() { 0 } else { self.words() };
+        (0..count).map(move |at| words.wrapping_add(at))
+    }
+
+    /// The words of a set.
+    ///
     /// # Safety
     /// [`Self::can_be_used`]. The caller's sets have as many bits as its limit says, or as many as the kernel looks at if these are less.
-    unsafe fn of<'a>(self, set: usize) -> Option<&'a mut [c_ulong]> {
-        let pointer = self.sets[set].cast::<c_ulong>();
-        // SAFETY: the caller's promise; the kernel reads and writes whole words, too.
-        (!pointer.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(pointer, self.words()) })
+    unsafe fn read(self, set: usize) -> impl Iterator<Item = c_ulong> {
+        // SAFETY: the caller's promise; the kernel reads whole words, too.
+        self.of(set).map(|word| unsafe { word.read_unaligned() })
+    }
+
+    /// Writes the words of all sets, by the number of the set and of the word.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    unsafe fn write(self, to: impl Fn(usize, usize) -> c_ulong) {
+        for set in 0..self.sets.len() {
+            for (at, word) in self.of(set).enumerate() {
+                // SAFETY: the caller's promise; the kernel writes whole words, too.
+                unsafe { word.write_unaligned(to(set, at)) };
+            }
+        }
     }
 }
 
@@ -69,11 +90,11 @@ impl Sets {
 /// # Safety
 /// As for `select(2)`.
 pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> c_int {
-    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) {
-        return set_errno(libc::EFAULT);
-    }
     // SAFETY: the caller's promise.
-    let given = unsafe { timeout.as_ref() };
+    let given = match unsafe { pointers::optional(timeout) } {
+        Ok(given) => given,
+        Err(error) => return set_errno(error),
+    };
     // The kernel takes more than a second of microseconds as well.
     let asked = given.map(|given| timespec {
         tv_sec: given.tv_sec.saturating_add(given.tv_usec / 1_000_000),
@@ -91,7 +112,7 @@ pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], time
         let left = wait_for.saturating_sub(passed);
         let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: i64::from(left.subsec_micros()) };
         // SAFETY: the caller's promise.
-        unsafe { *timeout = left };
+        unsafe { timeout.write_unaligned(left) };
     }
     ready
 }
@@ -107,16 +128,17 @@ pub unsafe fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if !timeout.is_null() && !pointers::can_read_of(timeout, 1) || !pointers::is_mask(mask) {
-        return set_errno(libc::EFAULT);
-    }
     // SAFETY: the caller's promise.
-    let (given, mask) = unsafe { (timeout.as_ref(), mask.as_ref()) };
-    let Ok(wait_for) = duration(given) else {
+    let given = unsafe { pointers::optional(timeout).and_then(|limit| Ok((limit, pointers::mask(mask)?))) };
+    let (limit_of_time, mask) = match given {
+        Ok(given) => given,
+        Err(error) => return set_errno(error),
+    };
+    let Ok(wait_for) = duration(limit_of_time.as_ref()) else {
         return set_errno(libc::EINVAL);
     };
     // SAFETY: the caller's promise.
-    unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, mask) }
+    unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, mask.as_ref()) }
 }
 
 /// # Safety
@@ -159,28 +181,22 @@ unsafe fn wait_for<const MOST: usize>(
     let mut asked = [[0; MOST]; 3];
     for (number, asked) in asked.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
-        if let Some(set) = unsafe { sets.of(number) } {
-            asked[..set.len()].copy_from_slice(set);
-        }
+        asked.iter_mut().zip(unsafe { sets.read(number) }).for_each(|(asked, word)| *asked = word);
     }
-    let restore = |to: &dyn Fn(usize, usize) -> c_ulong| {
-        for number in 0..3 {
-            // SAFETY: the caller's promise.
-            let set = unsafe { sets.of(number) }.into_iter().flatten();
-            set.enumerate().for_each(|(at, word)| *word = to(number, at));
-        }
-    };
+    // SAFETY: the caller's promise.
+    let restore = || unsafe { sets.write(|number, at| asked[number][at]) };
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
-        restore(&|number, at| asked[number][at]);
+        restore();
         // SAFETY: the caller's promise.
         unsafe { sets.ask(kernel, timeout, mask) }
     };
     let Ok(outcome) = wait_among(kernel, leased, timeout, mask, ask) else {
-        restore(&|number, at| asked[number][at]);
+        restore();
         return -1;
     };
     if outcome.kernel.is_none() {
-        restore(&|_, _| 0);
+        // SAFETY: the caller's promise.
+        unsafe { sets.write(|_, _| 0) };
     }
     // SAFETY: the caller's promise.
     unsafe { with_rings(sets, &asked[0], leased, outcome) }
@@ -199,9 +215,7 @@ pub unsafe fn each(kernel: &Kernel, limit: c_int, set: *mut fd_set, of: &mut dyn
         return;
     }
     // SAFETY: the caller's promise.
-    if let Some(words) = unsafe { sets.of(0) } {
-        descriptors_in(words).for_each(of);
-    }
+    descriptors_in(unsafe { sets.read(0) }).for_each(of);
 }
 
 /// The sockets with a lease of which the caller wants to know whether they are readable.
@@ -214,11 +228,9 @@ unsafe fn leased_in(sets: Sets) -> Leased {
         return leased;
     }
     // SAFETY: the caller's promise.
-    if let Some(read) = unsafe { sets.of(0) } {
-        for descriptor in descriptors_in(read) {
-            if let Some((place, _)) = table::place(descriptor) {
-                leased.add(place, descriptor);
-            }
+    for descriptor in descriptors_in(unsafe { sets.read(0) }) {
+        if let Some((place, _)) = table::place(descriptor) {
+            leased.add(place, descriptor);
         }
     }
     leased
@@ -229,22 +241,22 @@ unsafe fn leased_in(sets: Sets) -> Leased {
 /// # Safety
 /// As for `select(2)`.
 unsafe fn with_rings(sets: Sets, asked: &[c_ulong], leased: &Leased, outcome: Outcome) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(read) = unsafe { sets.of(0) } {
-        for descriptor in descriptors_in(&asked[..read.len()]) {
-            if leased.place_of(descriptor).is_some_and(|place| outcome.is_ready(place)) {
-                read[descriptor as usize / BITS] |= 1 << (descriptor as usize % BITS);
-            }
-        }
+    let is_ready = |descriptor| leased.place_of(descriptor).is_some_and(|place| outcome.is_ready(place));
+    let read = sets.sets[0].cast::<c_ulong>();
+    for descriptor in descriptors_in(asked[..sets.of(0).count()].iter().copied()).filter(|one| is_ready(*one))
+    {
+        let word = read.wrapping_add(descriptor as usize / BITS);
+        // SAFETY: the caller's promise: the set has that word.
+        unsafe { word.write_unaligned(word.read_unaligned() | 1 << (descriptor as usize % BITS)) };
     }
     // SAFETY: the caller's promise.
-    let count = |set| unsafe { sets.of(set) }.map_or(0, |set| set.iter().map(|word| word.count_ones()).sum());
+    let count = |set| unsafe { sets.read(set) }.map(|word| word.count_ones()).sum::<u32>();
     let ready: u32 = (0..3).map(count).sum();
     ready as c_int
 }
 
-fn descriptors_in(set: &[c_ulong]) -> impl Iterator<Item = c_int> {
-    set.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(at, word)| {
+fn descriptors_in(set: impl Iterator<Item = c_ulong>) -> impl Iterator<Item = c_int> {
+    set.enumerate().filter(|(_, word)| *word != 0).flat_map(|(at, word)| {
         (0..BITS).filter(move |bit| word & 1 << bit != 0).map(move |bit| (at * BITS + bit) as c_int)
     })
 }

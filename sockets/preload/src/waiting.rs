@@ -16,13 +16,12 @@ use crate::real::{KERNEL, real};
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at(waited: *const pollfd, count: nfds_t, early: &mut EarlyWaits) -> bool {
-    if !table::is_tracking() || !calls_poll::can_be_looked_at(waited, count) {
+    if !table::is_tracking() {
         return false;
     }
-    // SAFETY: the caller's promise.
-    let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
     let mut has_leased = false;
-    for one in all.iter().filter(|one| table::is_known(one.fd)) {
+    // SAFETY: the caller's promise.
+    for one in unsafe { calls_poll::each(waited, count) }.filter(|one| table::is_known(one.fd)) {
         has_leased |= is_leased_now(one.fd, early);
     }
     has_leased
@@ -42,14 +41,12 @@ fn is_leased_now(descriptor: c_int, early: &mut EarlyWaits) -> bool {
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at_sets(waited: *const pollfd, count: nfds_t) {
-    if !table::is_any() || !calls_poll::can_be_looked_at(waited, count) {
+    if !table::is_any() {
         return;
     }
     // SAFETY: the caller's promise.
-    let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
-    all.iter()
-        .filter(|one| nested::may_be_set(one.fd))
-        .for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
+    let all = unsafe { calls_poll::each(waited, count) };
+    all.filter(|one| nested::may_be_set(one.fd)).for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
 }
 
 /// As [`look_at_sets`], for `select(2)`.

@@ -147,8 +147,9 @@ static void no_memory(int port)
 	close(fd);
 }
 
-/* What calls get by pointers: in memory that is good, that is not there, that can only be read, and of which the second half is not there. */
-enum { GOOD, GONE, READ_ONLY, HALF, KINDS, SLOTS = 5, ROOM = 4096, MANY = 4096 };
+/* What calls get by pointers: in memory that is good, that is not there, that can only be read, of which the second half is not there, and
+ * that is good, at an odd address. */
+enum { GOOD, GONE, READ_ONLY, HALF, ODD, KINDS, SLOTS = 5, ROOM = 4096, MANY = 4096 };
 
 /* A call, and what its pointers point to, in this order. */
 struct pointed {
@@ -290,7 +291,7 @@ static void faulted(int signal)
 static char *placed(size_t len, const void *what, int kind, char **pages)
 {
 	static char *next, *end;
-	size_t before = kind != HALF ? 512 : len < 8 ? len / 2 : (len / 2 + 7) / 8 * 8;
+	size_t before = kind == ODD ? 511 : kind != HALF ? 512 : len < 8 ? len / 2 : (len / 2 + 7) / 8 * 8;
 
 	if (next == end) {
 		next = mmap(NULL, MANY * 2 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -314,7 +315,7 @@ static void spoil(char *pages, int kind)
 		CHECK(munmap(pages + ROOM, ROOM) == 0);
 }
 
-static const char *const kinds[KINDS] = { "good", "gone", "read only", "half" };
+static const char *const kinds[KINDS] = { "good", "gone", "read only", "half", "odd" };
 
 static long called(const struct pointed *pointed, int fd, int set, void **at)
 {
