@@ -1,7 +1,7 @@
 //! Hooks of the calls by which descriptors are passed to other processes (SCM_RIGHTS).
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
-use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
+use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, size_t, ssize_t};
 use twinpath_calls::{can_read, table};
 
 use crate::own;
@@ -13,29 +13,26 @@ use crate::real::real;
 /// [`may_pass`].
 unsafe fn look_at(message: *const msghdr) {
     // SAFETY: the caller's promise; the structure may lie anywhere.
-    let copy = unsafe { message.read_unaligned() };
-    let message = &raw const copy;
-    let end = copy.msg_control.addr() + copy.msg_controllen;
-    // SAFETY: as above.
-    let mut part = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !part.is_null() {
+    let message = unsafe { message.read_unaligned() };
+    let (mut part, mut rest) = (message.msg_control.cast::<u8>(), message.msg_controllen);
+    // SAFETY: it takes a number.
+    let none = unsafe { libc::CMSG_LEN(0) } as usize;
+    while rest >= none {
         // SAFETY: it is within the caller's control data.
-        let header = unsafe { part.read_unaligned() };
+        let header = unsafe { part.cast::<cmsghdr>().read_unaligned() };
+        // The kernel refuses a message with such a part, which may end anywhere.
+        if !(none..=rest).contains(&header.cmsg_len) {
+            return;
+        }
         if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            // SAFETY: it takes a number.
-            let none = unsafe { libc::CMSG_LEN(0) } as usize;
-            // A part that is longer than what is there is refused by the kernel.
-            let len = header.cmsg_len.min(end - part.addr());
-            let count = len.saturating_sub(none) / size_of::<c_int>();
-            for number in 0..count {
+            let descriptors = part.wrapping_add(none).cast::<c_int>();
+            for number in 0..(header.cmsg_len - none) / size_of::<c_int>() {
                 // SAFETY: the part has so many descriptors.
-                let descriptor =
-                    unsafe { libc::CMSG_DATA(part).cast::<c_int>().add(number).read_unaligned() };
-                table::passed_on(descriptor);
+                table::passed_on(unsafe { descriptors.wrapping_add(number).read_unaligned() });
             }
         }
-        // SAFETY: as above.
-        part = unsafe { libc::CMSG_NXTHDR(message, part) };
+        let len = header.cmsg_len.next_multiple_of(size_of::<size_t>()).min(rest);
+        (part, rest) = (part.wrapping_add(len), rest - len);
     }
 }
 

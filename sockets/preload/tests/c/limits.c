@@ -108,6 +108,30 @@ static void odd_arguments(int port)
 	close(fd);
 }
 
+/* Control data that is sent, whose first part has an odd length, and is passed with a descriptor. */
+static void control_lengths(int port)
+{
+	const size_t lengths[] = { 0,	15,	 16,	 17,		20,	      24,	     25,
+				   40,	1UL << 32, 1UL << 63, (size_t)-64, (size_t)-24, (size_t)-16, (size_t)-1 };
+	struct sockaddr_in closed = address("10.9.0.2", CLOSED);
+	int fd = bound(port);
+
+	exchange(fd);
+	for (size_t number = 0; number < sizeof lengths / sizeof *lengths; number++) {
+		_Alignas(struct cmsghdr) char control[64] = { 0 };
+		char byte[1] = { 0 };
+		struct iovec piece = { byte, 1 };
+		struct msghdr message = { .msg_name = &closed, .msg_namelen = sizeof closed, .msg_iov = &piece, .msg_iovlen = 1,
+					  .msg_control = control, .msg_controllen = 24 };
+
+		*(struct cmsghdr *)control = (struct cmsghdr){ lengths[number], SOL_SOCKET, SCM_RIGHTS };
+		memcpy(control + 16, &fd, sizeof fd);
+		printf("control of %zx: %ld\n", lengths[number], result(sendmsg(fd, &message, 0)));
+	}
+	exchange(fd);
+	close(fd);
+}
+
 /* Pointers to memory that is not there any more, and to such as is only read. */
 static void no_memory(int port)
 {
@@ -576,6 +600,7 @@ int main(int count, char **arguments)
 		{ "memory", no_memory },
 		{ "pointers", wrong_pointers },
 		{ "names", names },
+		{ "lengths", control_lengths },
 		{ NULL, NULL },
 	};
 

@@ -124,6 +124,11 @@ fn names_that_cannot_be_written_end_a_call_for_several_messages() {
 }
 
 #[test]
+fn control_data_of_any_length_are_sent_or_refused_as_by_the_kernel() {
+    says_the_same("limits", &["lengths"]);
+}
+
+#[test]
 fn edges_of_both_sides_are_told_as_by_the_kernel() {
     says_the_same("limits", &["edges"]);
 }
