@@ -51,14 +51,30 @@ pub(crate) fn may_run(caller: &Caller) -> bool {
 /// Whether the address that a call returns to is on the stack, and in no register.
 const IS_RETURN_THERE: bool = cfg!(target_arch = "x86_64");
 
-/// What is there on the stack; `None`: the stack is not there any more.
+/// What is there on the stack; `None`: the stack is not there any more, or a filter of seccomp(2) does not let the kernel say so.
 fn read(from: *const usize) -> Option<usize> {
     const NO_CHANGE: c_int = -1;
     // SAFETY: the kernel looks itself whether the pointer can be read, and then refuses what it is asked to do with that.
-    let error = unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, NO_CHANGE, from, null_mut::<c_void>(), size_of::<usize>());
-        libc::__errno_location().read()
+    let (done, error) = unsafe {
+        let none = null_mut::<c_void>();
+        let done = libc::syscall(libc::SYS_rt_sigprocmask, NO_CHANGE, from, none, size_of::<usize>());
+        (done, libc::__errno_location().read())
     };
+    // It has read the set before it refuses what it is to do with that.
     // SAFETY: it can be read, and no other thread could change that.
-    (error != libc::EFAULT).then(|| unsafe { from.read_volatile() })
+    (done < 0 && error == libc::EINVAL).then(|| unsafe { from.read_volatile() })
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::without_provenance;
+
+    use super::read;
+
+    #[test]
+    fn only_what_can_be_read_is_read() {
+        let word = 7;
+        assert_eq!(read(&raw const word), Some(7));
+        assert_eq!((read(without_provenance(8)), read(without_provenance(1 << 63))), (None, None));
+    }
 }

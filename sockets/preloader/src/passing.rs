@@ -63,7 +63,8 @@ fn found(hook: Hook, arguments: &[usize; ARGUMENTS], caller: &Caller) -> *mut c_
             _ => goes_to,
         };
     }
-    if loading::is_done() || !may_load(hook) {
+    let is_there = goes_to != missing as *mut c_void;
+    if is_there && (loading::is_done() || !may_load(hook)) {
         // Another thread may have loaded the library meanwhile.
         let _ = to.compare_exchange(null_mut(), goes_to, Ordering::AcqRel, Ordering::Acquire);
     }

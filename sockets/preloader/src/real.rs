@@ -11,7 +11,7 @@ static REAL: Table = Table::new();
 /// All of them were looked for.
 static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 
-/// The function of the C library.
+/// The function of the C library; [`missing`]: none that is loaded has it yet.
 pub(crate) fn real(hook: Hook) -> *mut c_void {
     let place = REAL.at(hook);
     let mut found = place.load(Ordering::Acquire);
@@ -19,7 +19,8 @@ pub(crate) fn real(hook: Hook) -> *mut c_void {
         // SAFETY: it is a string of C.
         found = unsafe { next(name_of(hook).as_ptr()) };
         if found.is_null() {
-            found = missing as *mut c_void;
+            // A library that the program loads later may have it: before glibc 2.34 that of threads is one of its own.
+            return missing as *mut c_void;
         }
         place.store(found, Ordering::Release);
     }
