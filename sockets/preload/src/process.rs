@@ -15,10 +15,12 @@ static AT_BEGIN: extern "C" fn() = begin;
 static AT_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
-    if !preloader::begin() {
+    let is_of_this_version = preloader::begin();
+    // Also for calls that come here nevertheless.
+    real::find_all();
+    if !is_of_this_version {
         return is_of_another_version();
     }
-    real::find_all();
     started::begin();
     explain::begin();
     if let Some(checks) = sanitizer::found() {
