@@ -120,9 +120,7 @@ fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
 pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, WhyKernel> {
     with_requests(|requests| {
         // That of a socket which had the number before, if it could not be said that it is closed.
-        for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
-            request.descriptor = CLOSED;
-        }
+        close_all(requests, descriptor);
         forget_closed(requests);
         let asking = Asking::begin(interface, access)?;
         let connection = asking.connection();
@@ -248,14 +246,27 @@ pub(crate) fn abandon(descriptor: c_int, may_wait: bool) {
     let until = clock::now() + LETS_GO;
     let closing = out_of_reach(descriptor);
     // Another thread that receives from the socket could show it to the owner otherwise, after the owner was waited for.
-    while !rename(descriptor, closing) && clock::now() < until {
+    let mut is_closing = rename(descriptor, closing);
+    while !is_closing && clock::now() < until {
+        std::thread::yield_now();
+        is_closing = rename(descriptor, closing);
+    }
+    let_go(if is_closing { closing } else { descriptor });
+    let close = |requests: &mut Vec<Request>| {
+        close_all(requests, descriptor);
+        forget_closed(requests);
+    };
+    while with_requests(close).is_none() && clock::now() < until {
         std::thread::yield_now();
     }
-    let_go(closing);
-    while !rename(closing, CLOSED) && clock::now() < until {
-        std::thread::yield_now();
+}
+
+/// The socket of these requests is closed, also of one that is out of reach.
+fn close_all(requests: &mut [Request], descriptor: c_int) {
+    let of = [descriptor, out_of_reach(descriptor)];
+    for request in requests.iter_mut().filter(|request| of.contains(&request.descriptor)) {
+        request.descriptor = CLOSED;
     }
-    with_requests(forget_closed);
 }
 
 fn forget_closed(requests: &mut Vec<Request>) {
