@@ -9,7 +9,7 @@ use twinpath_leases::sockets::Received;
 
 use crate::kernel::set_errno;
 use crate::options::Wanted;
-use crate::pointers;
+use crate::pointers::{self, Theirs};
 
 /// Room for the address of a sender of UDP: that of IPv6 is the longest, and there is one for each message of a call, on its stack.
 pub(crate) type Name = libc::sockaddr_in6;
@@ -56,14 +56,14 @@ unsafe fn pieces(message: &msghdr) -> impl Iterator<Item = libc::iovec> + use<> 
 /// # Safety
 /// As [`room`]; the message can be read, and may lie anywhere.
 pub(crate) unsafe fn fill(
-    theirs: *mut msghdr,
+    (into, theirs): (*mut msghdr, Theirs),
     flags: c_int,
     wanted: Wanted,
     received: &Received<'_>,
 ) -> isize {
     let mut rest = received.payload;
     // SAFETY: the caller's promise.
-    let mut message = unsafe { theirs.read_unaligned() };
+    let mut message = unsafe { into.read_unaligned() };
     // SAFETY: as above.
     for piece in unsafe { pieces(&message) } {
         let len = rest.len().min(piece.iov_len);
@@ -75,7 +75,7 @@ pub(crate) unsafe fn fill(
         rest = &rest[len..];
     }
     let (address, address_len) = to_c(received.source);
-    if !pointers::can_change_of(theirs, 1) || !can_put_name(&message, address_len) {
+    if !theirs.can_change(into) || !can_put_name(&message, address_len) {
         return set_errno(libc::EFAULT) as isize;
     }
     // As the kernel does (net/socket.c, ____sys_recvmsg).
@@ -91,7 +91,7 @@ pub(crate) unsafe fn fill(
     // SAFETY: the caller's room for control data is `msg_controllen` bytes.
     unsafe { put_control(&mut message, wanted, received) };
     // SAFETY: the caller's promise, and it can be written.
-    unsafe { theirs.write_unaligned(message) };
+    unsafe { into.write_unaligned(message) };
     let whole = received.payload.len() as isize;
     if flags & libc::MSG_TRUNC != 0 { whole } else { whole - rest.len() as isize }
 }

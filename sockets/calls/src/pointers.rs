@@ -255,12 +255,34 @@ pub(crate) fn cut(len: usize) -> usize {
     len.min(BYTES_MAX)
 }
 
+/// What of a message is the program's. Our own memory is there: it is not asked for, and takes no place of another page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Theirs {
+    All,
+    /// The message is ours.
+    Pieces,
+    /// The message and the array of its pieces are ours.
+    Bytes,
+}
+
+impl Theirs {
+    /// Whether the message can be read.
+    fn can_read(self, message: *const msghdr) -> bool {
+        self != Self::All || can_read_of(message, 1)
+    }
+
+    /// Whether the message can be written.
+    pub(crate) fn can_change(self, message: *const msghdr) -> bool {
+        self != Self::All || can_change_of(message, 1)
+    }
+}
+
 /// Whether the kernel would begin to receive. What it refuses later, after it has taken a datagram, is found when that is written.
 ///
 /// # Safety
 /// As for `recvmsg(2)`, if the pointers can be of the program's memory.
-pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
-    if !can_read_of(message, 1) {
+pub(crate) unsafe fn is_sound(message: *const msghdr, theirs: Theirs) -> bool {
+    if !theirs.can_read(message) {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -274,7 +296,8 @@ pub(crate) unsafe fn is_sound(message: *const msghdr) -> bool {
         return true;
     }
     // SAFETY: as above.
-    can_read_of(pieces, count) && unsafe { values(pieces, count) }.all(|piece| is_piece_sound(&piece))
+    (theirs == Theirs::Bytes || can_read_of(pieces, count))
+        && unsafe { values(pieces, count) }.all(|piece| is_piece_sound(&piece))
 }
 
 fn is_piece_sound(piece: &iovec) -> bool {

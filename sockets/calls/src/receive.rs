@@ -12,7 +12,7 @@ use twinpath_time::{Duration, Instant};
 
 use crate::kernel::{Kernel, errno, set_errno};
 use crate::message::{self, Name};
-use crate::pointers;
+use crate::pointers::{self, Theirs};
 use crate::signals::{Blocked, Effect};
 use crate::table::{self, Place, Receives};
 use crate::times::{duration, timespec};
@@ -45,7 +45,7 @@ struct Receiving<'a> {
     blocked: Option<Blocked>,
     has_timeout: bool,
     more: More,
-    sees: Sees,
+    theirs: Theirs,
     receives: Receives,
 }
 
@@ -68,15 +68,7 @@ impl More {
 /// As for `recvmsg(2)`: `message` describes memory of the caller.
 pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
-    unsafe { receive(kernel, descriptor, message, flags, &mut { More::NONE }, Sees::All) }
-}
-
-/// What a caller sees of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sees {
-    All,
-    /// One piece, and the sender: no flags and no control data. The kernel has a cheaper call for these.
-    BytesAndSender,
+    unsafe { receive(kernel, descriptor, message, flags, &mut { More::NONE }, Theirs::All) }
 }
 
 /// As [`recvmsg`]. What one call of the kernel may receive beside, it does.
@@ -89,10 +81,10 @@ unsafe fn receive(
     message: *mut msghdr,
     flags: c_int,
     more: &mut More,
-    sees: Sees,
+    theirs: Theirs,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    let is_ours = flags & BY_KERNEL == 0 && unsafe { pointers::is_sound(message) };
+    let is_ours = flags & BY_KERNEL == 0 && unsafe { pointers::is_sound(message, theirs) };
     let Some((place, receives)) = is_ours.then(|| table::receives(descriptor, true)).flatten() else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
@@ -117,7 +109,7 @@ unsafe fn receive(
         blocked,
         has_timeout,
         more: *more,
-        sees,
+        theirs,
         receives,
     };
     // SAFETY: the caller's promise.
@@ -186,7 +178,7 @@ impl Receiving<'_> {
     /// # Safety
     /// As [`Self::run`].
     unsafe fn step(&self, socket: &UdpSocket) -> Option<Step<ssize_t>> {
-        let (message, flags, place) = (self.message, self.flags, self.place);
+        let (message, flags, place) = ((self.message, self.theirs), self.flags, self.place);
         // What is asked for when the datagram is received, and not when the call began to wait.
         let mut see = |received: Received<'_>| {
             // SAFETY: the caller's promise.
@@ -303,7 +295,8 @@ impl Receiving<'_> {
         message.msg_name = source.as_mut_ptr().cast();
         message.msg_namelen = size_of::<Name>() as socklen_t;
         let flags = self.flags | more_flags | libc::MSG_TRUNC;
-        let whole = if self.sees == Sees::BytesAndSender {
+        let whole = if self.theirs == Theirs::Bytes {
+            // The caller sees no flags and no control data: the kernel has a cheaper call for these.
             // SAFETY: such a message has one piece.
             let piece = unsafe { message.msg_iov.read_unaligned() };
             let (name, name_len) = (message.msg_name.cast(), &raw mut message.msg_namelen);
@@ -330,9 +323,7 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let mut theirs = self.message.read_unaligned();
-            if !pointers::can_change_of(self.message, 1)
-                || !message::can_put_name(&theirs, message.msg_namelen)
-            {
+            if !self.theirs.can_change(self.message) || !message::can_put_name(&theirs, message.msg_namelen) {
                 let read = message::ip_of(&source);
                 let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
                 return (set_errno(libc::EFAULT) as ssize_t, read);
@@ -543,9 +534,8 @@ pub unsafe fn recvfrom(
         (message.msg_name, message.msg_namelen) = (address.cast(), room);
     }
     // SAFETY: the message describes what the caller has passed, in one piece.
-    let received = unsafe {
-        receive(kernel, descriptor, &raw mut message, flags, &mut { More::NONE }, Sees::BytesAndSender)
-    };
+    let received =
+        unsafe { receive(kernel, descriptor, &raw mut message, flags, &mut { More::NONE }, Theirs::Bytes) };
     if let Some(error) = is_refused.filter(|_| received >= 0) {
         return set_errno(error) as ssize_t;
     }
@@ -585,7 +575,7 @@ pub unsafe fn readv(kernel: &Kernel, descriptor: c_int, pieces: *const iovec, co
     let mut message: msghdr = unsafe { zeroed() };
     (message.msg_iov, message.msg_iovlen) = (pieces.cast_mut(), count.max(0) as usize);
     // SAFETY: the message describes what the caller has passed.
-    unsafe { recvmsg(kernel, descriptor, &raw mut message, 0) }
+    unsafe { receive(kernel, descriptor, &raw mut message, 0, &mut { More::NONE }, Theirs::Pieces) }
 }
 
 /// A message of `recvmmsg(2)`, with its length. Returns whether it was received.
@@ -600,7 +590,7 @@ unsafe fn receive_into(
     more: &mut More,
 ) -> bool {
     // SAFETY: the caller's promise.
-    let len = unsafe { receive(kernel, descriptor, &raw mut (*message).msg_hdr, flags, more, Sees::All) };
+    let len = unsafe { receive(kernel, descriptor, &raw mut (*message).msg_hdr, flags, more, Theirs::All) };
     if len < 0 {
         return false;
     }

@@ -210,9 +210,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     // Of no bytes it takes no datagram.
     if len > 0 && len <= isize::MAX as size_t && is_ours(fd) {
-        let piece = iovec { iov_base: buffer, iov_len: len };
+        let none = std::ptr::null_mut();
         // SAFETY: the caller's promise.
-        let got = unsafe { receive::readv(&KERNEL, fd, &raw const piece, 1) };
+        let got = unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, 0, none, std::ptr::null_mut()) };
         if !is_no_socket(got, fd) {
             return got;
         }
