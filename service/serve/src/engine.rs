@@ -571,7 +571,7 @@ impl<S: Service> Engine for ServeEngine<S> {
             ServeCommand::TooBig(too_big) => self.path_carries(now, too_big, io),
             ServeCommand::Addresses(addresses) => {
                 let former = std::mem::replace(&mut self.addresses, addresses);
-                self.fast.iter_mut().for_each(|fast| fast.retry_soon(now));
+                self.fast.iter_mut().for_each(|fast| fast.addresses_changed(now));
                 // If the mailbox is full, the memory is freed here: that happens once per change, not per
                 // packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));

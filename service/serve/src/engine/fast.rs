@@ -127,7 +127,7 @@ impl<S: Service> ServeEngine<S> {
     /// Serves the connections that have events, and sends what they have to send, through `port` if several are on the
     /// interface.
     pub(super) fn serve_fast(&mut self, now: Instant, port: PortId, io: &mut Io<'_, ServeEvent>) {
-        let Self { fast, egress, counters, service, handlers, tcp, .. } = self;
+        let Self { fast, egress, counters, service, handlers, tcp, addresses, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         fast.server.count_elsewhere(tcp.as_ref().map_or(0, TcpServer::open_connections));
         fast.is_unfinished = true;
@@ -155,7 +155,8 @@ impl<S: Service> ServeEngine<S> {
             if has_no_way {
                 beside.stranded.clear();
             }
-            while let Some(tuple) = beside.stranded.next_over(now) {
+            let is_here = |tuple: &Tuple| addresses.binary_search(&tuple.local().ip()).is_ok();
+            while let Some(tuple) = beside.stranded.next_over(now, is_here) {
                 had_events = true;
                 listener.tcp_mut().give_up(&tuple);
             }

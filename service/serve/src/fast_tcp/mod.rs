@@ -201,8 +201,9 @@ impl<C: Send> FastTcp<C> {
         (self.kept, self.retry_at) = (0, Instant::NEVER);
     }
 
-    /// Addresses may be back that connections could not move without.
-    pub(crate) fn retry_soon(&mut self, now: Instant) {
+    /// Addresses may be back that connections could not move without, or had no way without.
+    pub(crate) fn addresses_changed(&mut self, now: Instant) {
+        self.beside.stranded.clear();
         if self.kept > 0 {
             self.retry_at = now;
         }

@@ -36,19 +36,24 @@ impl Stranded {
         }
     }
 
-    /// Takes the next connection whose time is over.
-    pub(crate) fn next_over(&mut self, now: Instant) -> Option<Tuple> {
+    /// Takes the next connection whose time is over. One whose own address is not here (`is_here`) waits on, as a socket of
+    /// the kernel does: an interface that is made anew has its address some time after its link.
+    pub(crate) fn next_over(&mut self, now: Instant, is_here: impl Fn(&Tuple) -> bool) -> Option<Tuple> {
         while self.deadline() <= now {
             let (since, tuple) = self.order.pop_front()?;
-            if self.since.get(&tuple) == Some(&since) {
-                self.since.remove(&tuple);
+            if self.since.get(&tuple) != Some(&since) {
+                continue;
+            }
+            self.since.remove(&tuple);
+            if is_here(&tuple) {
                 return Some(tuple);
             }
+            self.add(&tuple, now);
         }
         None
     }
 
-    /// None of them needs a way any more.
+    /// None of them needs a way any more, or each may have one: its time begins anew with the next segment that has none.
     pub(crate) fn clear(&mut self) {
         self.since.clear();
         self.order.clear();
@@ -56,5 +61,29 @@ impl Stranded {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.order.front().map_or(Instant::NEVER, |(since, _)| *since + GRACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_given_up_after_its_time_unless_its_address_is_gone() {
+        let start = Instant::from_nanos(1 << 40);
+        let [here, gone] =
+            [1, 2].map(|last| Tuple::new(([192, 0, 2, last], 7).into(), ([192, 0, 2, 9], 4000).into()));
+        let is_here = |tuple: &Tuple| *tuple == here;
+        let mut stranded = Stranded::default();
+        stranded.add(&gone, start);
+        stranded.add(&here, start);
+        assert_eq!(stranded.next_over(start + GRACE - Duration::from_nanos(1), is_here), None);
+        let over = start + GRACE;
+        assert_eq!(stranded.next_over(over, is_here), Some(here));
+        assert_eq!((stranded.next_over(over, is_here), stranded.deadline()), (None, over + GRACE));
+        let is_back = |_: &Tuple| true;
+        assert_eq!(stranded.next_over(over, is_back), None, "its time has begun anew");
+        assert_eq!(stranded.next_over(over + GRACE, is_back), Some(gone));
+        assert_eq!(stranded.deadline(), Instant::NEVER);
     }
 }

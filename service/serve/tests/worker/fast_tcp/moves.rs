@@ -585,3 +585,53 @@ fn a_handshake_does_not_hold_up_a_service_whose_listeners_another_instance_has()
     }
     assert!(drained && rig.programs.known().tuples.is_empty());
 }
+
+impl Rig {
+    /// The interface and its address go, and another one with the same name comes, without the address.
+    fn has_another_interface(&mut self, port: u16) {
+        self.tell(ServeCommand::Addresses([].into()));
+        self.learn(Err(KernelReason::NoRoute));
+        self.programs_come_off();
+        self.leave(ServeCommand::LeaveGone);
+        self.turns(3);
+        assert!(!self.has_port());
+        self.gets_a_port(port);
+        self.programs.known().are_off = false;
+    }
+
+    fn has_its_address_again(&mut self) {
+        self.tell(ServeCommand::Addresses([SocketAddr::from(SERVER).ip()].into()));
+        self.learn(Ok(WAY_BACK));
+    }
+}
+
+#[test]
+fn a_connection_whose_interface_is_back_waits_for_its_address() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"before"), b"before");
+    rig.has_another_interface(2);
+    // The answer has no way.
+    assert_eq!(rig.echo_within(12_000, id, b"after"), b"");
+    assert_eq!((rig.counts().0, rig.serve.fast_tcp.fast_not_moved.get()), (1, 0));
+    rig.has_its_address_again();
+    assert_eq!(rig.echo_within(20_000, id, b"after!")[..5], *b"after");
+    assert!(!rig.was_reset());
+}
+
+#[test]
+fn a_connection_without_a_way_is_given_up_where_its_address_is_here() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    let id = rig.connect(4000);
+    assert_eq!(rig.echo(id, b"before"), b"before");
+    rig.learn(Err(KernelReason::NoRoute));
+    assert_eq!(rig.echo_within(4900, id, b"after"), b"");
+    assert_eq!(rig.counts().0, 1);
+    rig.turns(3000);
+    assert_eq!(rig.counts().0, 0);
+}
