@@ -33,7 +33,12 @@ impl EngineCommand for ServeCommand {
 
 impl EngineCommand for DemuxCommand {
     fn voids(&self, earlier: &Self) -> bool {
-        matches!((self, earlier), (Self::Each(command), Self::Each(earlier)) if command.voids(earlier))
+        match (self, earlier) {
+            (Self::Each(command), Self::Each(earlier)) => command.voids(earlier),
+            // Nobody waits for the earlier one any more.
+            (Self::List(_), Self::List(_)) => true,
+            _ => false,
+        }
     }
 
     fn ask_again() -> Option<Self> {
@@ -42,5 +47,19 @@ impl EngineCommand for DemuxCommand {
 
     fn is_hint(&self) -> bool {
         matches!(self, Self::Each(command) | Self::One(_, command) if command.is_hint())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ListFilter, Listing};
+
+    #[test]
+    fn a_worker_that_is_stuck_is_to_make_one_list_at_most() {
+        let list = |number| DemuxCommand::List(Box::new(Listing::new(number, ListFilter::default(), 10)));
+        assert!(list(2).voids(&list(1)));
+        let other = DemuxCommand::Each(ServeCommand::Begin);
+        assert!(!list(2).voids(&other) && !other.voids(&list(1)));
     }
 }
