@@ -1,5 +1,8 @@
 //! Lists connections for a client: each worker finds its own, some in each turn.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+
 use twinpath_config::Path;
 use twinpath_host::machine::Answer;
 use twinpath_observe::command::{CONNECTIONS_MAX, WhichConnections};
@@ -13,6 +16,9 @@ use super::Instance;
 
 /// How long workers are waited for. 100,000 connections take a worker some hundred turns.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The path of new connections at each of our addresses, with the reason. To find it takes a look at all addresses.
+type Paths = HashMap<IpAddr, (Path, String)>;
 
 /// What is left to be answered.
 #[derive(Default)]
@@ -74,7 +80,9 @@ impl Instance {
         let Some(mut open) = self.listings.open.take_if(|open| open.number == listing.number) else { return };
         let room = open.limit.saturating_sub(open.found.connections.len());
         open.found.has_more |= listing.has_more || listing.found.len() > room;
-        open.found.connections.extend(listing.found.iter().take(room).map(|found| self.report(at, found)));
+        let mut paths = Paths::default();
+        let found = listing.found.iter().take(room);
+        open.found.connections.extend(found.map(|found| self.report(at, found, &mut paths)));
         open.found.silent_workers.retain(|silent| *silent != at);
         if open.found.silent_workers.is_empty() {
             open.answer();
@@ -90,7 +98,7 @@ impl Instance {
         }
     }
 
-    fn report(&self, worker: usize, listed: &Listed) -> Connection {
+    fn report(&self, worker: usize, listed: &Listed, paths: &mut Paths) -> Connection {
         let of_part = self.everyone().nth(worker).and_then(|handle| handle.service(listed.part));
         Connection {
             service: of_part.map(|service| service.name.clone()).unwrap_or_default(),
@@ -101,7 +109,7 @@ impl Instance {
                 ListedPath::Fast => ConnectionPath::Fast,
                 ListedPath::Kernel(_) => ConnectionPath::Kernel,
             },
-            why: self.why(listed),
+            why: self.why(listed, paths),
             state: name_of(listed.state).to_owned(),
             rtt_us: listed.rtt_us,
             snd_cwnd: listed.cwnd,
@@ -114,7 +122,7 @@ impl Instance {
     }
 
     /// Why a connection is on its path.
-    fn why(&self, listed: &Listed) -> String {
+    fn why(&self, listed: &Listed, paths: &mut Paths) -> String {
         let why = match listed.path {
             ListedPath::Fast => return "its SYN came by the fast path".to_owned(),
             ListedPath::Kernel(WhyKernel::Moved) => {
@@ -127,8 +135,11 @@ impl Instance {
         if plan.is_some_and(|(plan, _)| !plan.fast_tcp) {
             return "service.tcp_path leaves TCP to the kernel".to_owned();
         }
-        if let (Path::Kernel, why) = self.path_of_connections(Some(listed.local.ip())) {
-            return why;
+        let address = listed.local.ip();
+        if let (Path::Kernel, why) =
+            paths.entry(address).or_insert_with(|| self.path_of_connections(Some(address)))
+        {
+            return why.clone();
         }
         match why {
             WhyKernel::NoPath => "there was no fast path when it began".to_owned(),
