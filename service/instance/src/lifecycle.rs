@@ -11,8 +11,8 @@ use crate::hold::{Held, HoldError};
 use crate::plan::Plan;
 use crate::rpcbind::Registered;
 
-/// How long another instance waits for connections that move to the kernel, beside queues. A worker moves some 16,000 in a
-/// second. Those whose address is gone do not move.
+/// How long another instance waits at most for connections that move to the kernel, beside queues. A worker moves some 16,000
+/// in a second. Those whose address is gone do not move.
 const MOVES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The time limits of a plan.
@@ -146,7 +146,9 @@ impl Instance {
             return;
         }
         let awaits = why == Detached::TakenOver && self.interface.attachment.is_none();
-        self.moves_awaited = awaits.then(|| clock::now() + MOVES_PATIENCE);
+        // Half of what the other one allows is left for the rest: it may wait in vain.
+        let patience = MOVES_PATIENCE.min(self.plan.take_over_patience / 2);
+        self.moves_awaited = awaits.then(|| clock::now() + patience);
         if let Some(ifindex) = self.interface.ifindex {
             self.detach(ifindex, !why.is_brief());
         }
