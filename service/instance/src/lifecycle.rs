@@ -11,8 +11,8 @@ use crate::hold::{Held, HoldError};
 use crate::plan::Plan;
 use crate::rpcbind::Registered;
 
-/// How long another instance waits at most for connections that move to the kernel, beside queues. A worker moves some 16,000
-/// in a second. Those whose address is gone do not move.
+/// How long another instance waits at most for connections that move to the kernel, beside queues. A worker moves some ten
+/// thousand in a second. Those whose address is gone do not move.
 const MOVES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The time limits of a plan.
