@@ -49,6 +49,8 @@ counters! {
             /// Requests for a TCP connection that were left to the kernel although they had been taken: the next hop is
             /// not one of the fast path, or a table was full.
             fast_declined: Counter => counter("twinpath_service_fast_connections_declined");
+            /// Handshakes that a drain has given up, as their peers had not completed them within a second.
+            fast_given_up: Counter => counter("twinpath_service_fast_handshakes_given_up");
             /// Messages of routers that a segment of the fast path was too long, by which its connection shortened the
             /// next ones.
             fast_path_told: Counter => counter("twinpath_service_fast_path_told");

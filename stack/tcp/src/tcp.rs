@@ -694,11 +694,13 @@ impl Tcp {
         self.replace_half_open(index).is_some()
     }
 
-    /// Forgets all handshakes that are under way.
-    pub fn forget_handshakes(&mut self) {
+    /// Forgets all handshakes that are under way. Returns how many there were.
+    pub fn forget_handshakes(&mut self) -> usize {
+        let before = self.half_open.len();
         for index in 0..self.half_open.entries.len() as u32 {
             self.forget_half_open(index);
         }
+        before
     }
 
     /// Forgets the next record of TIME_WAIT, and returns its tuple with the end of its time: [`Self::next_gone`] does not tell

@@ -187,6 +187,7 @@ impl<S: Service> ServeEngine<S> {
             fast.decline(now, syn.tuple);
             counters.fast_tcp.fast_declined.add(1);
         }
+        counters.fast_tcp.fast_given_up.add(fast.forget_late_handshakes(now) as u64);
         let FastTcp { server, beside, .. } = &mut *fast;
         let mut sink = out(now, port, egress, beside, &counters.fast_tcp, io);
         server.listener().advance(now, TIMERS_PER_TURN, &mut sink);
@@ -292,12 +293,14 @@ impl<S: Service> ServeEngine<S> {
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
         if handed_over && fast.has_left {
-            fast.server.listener().tcp_mut().forget_handshakes();
+            let given_up = fast.server.listener().tcp_mut().forget_handshakes();
+            counters.fast_tcp.fast_given_up.add(given_up as u64);
             fast.keeps = false;
             fast.move_all();
         }
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         fast.server.drain(false, FastCall { now, service, counters, drops, io: &(), handlers });
+        fast.hurry_handshakes(now);
         self.serve_fast(now, NO_PORT, io);
     }
 

@@ -52,6 +52,9 @@ pub(crate) const CALLS_PER_TURN: u32 = 256;
 /// How long ports stay for what there is no frame for. A full queue of a device is sent in less.
 const FLUSHED_WITHIN: Duration = Duration::from_millis(100);
 
+/// How long a drain waits for handshakes to be completed. A peer that has had an answer needs a round trip.
+const HANDSHAKES_WITHIN: Duration = Duration::from_secs(1);
+
 /// The MTU of the engine until it knows a port.
 const MTU_AT_FIRST: u16 = 1500;
 
@@ -111,6 +114,8 @@ pub(crate) struct FastTcp<C> {
     flushes_until: Instant,
     /// Events or segments are left for the next turn.
     pub(crate) is_unfinished: bool,
+    /// When a drain forgets the handshakes that are under way.
+    handshakes_until: Instant,
     /// The rest is not waited for any more.
     is_cut: bool,
 }
@@ -151,6 +156,7 @@ impl<C: Send> FastTcp<C> {
             is_flushing: false,
             flushes_until: Instant::ZERO,
             is_unfinished: false,
+            handshakes_until: Instant::NEVER,
             is_cut: false,
         }
     }
@@ -174,7 +180,7 @@ impl<C: Send> FastTcp<C> {
         }
         let kept = self.declined.deadline().min(self.beside.stranded.deadline()).min(self.records.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
-        own.min(self.waiting.deadline()).min(kept).min(self.retry_at)
+        own.min(self.waiting.deadline()).min(kept).min(self.retry_at).min(self.handshakes_until)
     }
 
     /// Whether connections are about to move to the kernel, or their tuples to be released.
@@ -324,6 +330,22 @@ impl<C: Send> FastTcp<C> {
             Some(moves) => moves.again = true,
             None => self.move_all(),
         }
+    }
+
+    /// A drain begins: what is half-open then has some time left, as nobody may stand behind it.
+    pub(crate) fn hurry_handshakes(&mut self, now: Instant) {
+        if self.server.listener_ref().tcp().count().1 > 0 {
+            self.handshakes_until = now + HANDSHAKES_WITHIN;
+        }
+    }
+
+    /// Forgets the handshakes that are under way, if a drain has waited for them long enough. Returns how many.
+    pub(crate) fn forget_late_handshakes(&mut self, now: Instant) -> usize {
+        if now < self.handshakes_until {
+            return 0;
+        }
+        self.handshakes_until = Instant::NEVER;
+        self.server.listener().tcp_mut().forget_handshakes()
     }
 
     /// Gives up what a drain has waited for: it is reset, as nobody is left to send the rest of it.

@@ -43,6 +43,14 @@ impl Rig {
         has
     }
 
+    fn has_drained(&mut self) -> bool {
+        let mut has = false;
+        while let Some(event) = self.events.take() {
+            has |= matches!(event, Event::Engine(ServeEvent::Drained));
+        }
+        has
+    }
+
     /// How many have moved, or could not.
     fn done(&self) -> u64 {
         self.serve.fast_tcp.fast_moved.get() + self.serve.fast_tcp.fast_not_moved.get()
@@ -579,11 +587,37 @@ fn a_handshake_does_not_hold_up_a_service_whose_listeners_another_instance_has()
     }
     rig.tell(ServeCommand::Drain { handed_over: true });
     rig.turn();
-    let mut drained = false;
-    while let Some(event) = rig.events.take() {
-        drained |= matches!(event, Event::Engine(ServeEvent::Drained));
+    assert!(rig.has_drained() && rig.programs.known().tuples.is_empty());
+}
+
+#[test]
+fn a_drain_waits_a_second_for_handshakes_that_nobody_completes() {
+    let mut rig = Rig::new();
+    rig.learn(Ok(WAY_BACK));
+    for port in 4001..4004 {
+        rig.connect(port);
     }
-    assert!(drained && rig.programs.known().tuples.is_empty());
+    rig.client_turn();
+    // Nobody hears the answers, and nobody repeats the SYNs.
+    for _ in 0..1500 {
+        rig.deaf_turn();
+    }
+    assert_eq!(rig.serve.fast_tcp.fast_half_open.get(), 3, "they have a minute while there is no drain");
+    assert!(
+        rig.commands
+            .send(Command::Engine(DemuxCommand::Each(ServeCommand::Drain { handed_over: false })))
+            .is_ok()
+    );
+    let mut turns = 0;
+    while !rig.has_drained() {
+        rig.deaf_turn();
+        turns += 1;
+        assert!(turns < 1100, "it waits for nobody");
+    }
+    assert!(turns > 900, "{turns}: a peer may have had the answer");
+    let counted = &rig.serve.fast_tcp;
+    assert_eq!((counted.fast_half_open.get(), counted.fast_given_up.get()), (0, 3));
+    assert!(rig.programs.known().tuples.is_empty());
 }
 
 impl Rig {
