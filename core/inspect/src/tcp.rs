@@ -60,6 +60,8 @@ counters! {
             fast_moved: Counter => counter("twinpath_service_fast_connections_moved");
             /// TCP connections that could not go on in a socket of the kernel, and were reset.
             fast_not_moved: Counter => counter("twinpath_service_fast_connections_not_moved");
+            /// Open TCP connections that wait for an address or a route, which have gone with the interface.
+            fast_kept: Counter => gauge("twinpath_service_fast_connections_kept");
             /// Open TCP connections that have moved to sockets of the kernel.
             fast_in_kernel: Counter => gauge("twinpath_service_fast_connections_in_kernel");
         }

@@ -6,7 +6,7 @@ use twinpath_attach::path::facts;
 use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::{Path, PathAsked};
 use twinpath_lifecycle::{Event, Outcome, Phase};
-use twinpath_serve::ServeCommand;
+use twinpath_serve::{ServeCommand, ServeCounters};
 use twinpath_sys::clock;
 
 use super::{Instance, InstanceError, needs_fast_path};
@@ -58,6 +58,7 @@ impl Instance {
         match self.attach().await {
             Ok(()) if self.interface.attachment.is_none() => Outcome::Nothing,
             Ok(()) => {
+                self.interface.may_keep = false;
                 if matches!(self.lifecycle.phase(), Phase::Serving(_) | Phase::Draining(_)) {
                     tracing::info!(
                         "interface {} is back on {}",
@@ -102,19 +103,16 @@ impl Instance {
         }
         let link = self.interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
         let leave = if link.is_some() { ServeCommand::Leave } else { ServeCommand::LeaveGone };
+        self.interface.may_keep |= link.is_none();
         for worker in &mut self.workers {
             worker.tell_services(leave.clone());
         }
     }
 
-    /// How many connections there are on the fast path.
+    /// How many connections there are on the fast path, and could move.
     fn on_fast_path(&self) -> u64 {
         let services = self.workers.iter().flat_map(|worker| &worker.services);
-        let left = services.map(|service| {
-            let in_kernel = service.serve.fast_tcp.fast_in_kernel.get();
-            service.serve.fast_connections.connections.get().saturating_sub(in_kernel)
-        });
-        left.sum()
+        services.map(|service| could_move(&service.serve)).sum()
     }
 
     /// Whether connections are about to move that no queue waits for, as there is none any more.
@@ -181,5 +179,26 @@ impl Instance {
         }
         tracing::info!("{} has {rx_queues} receive queues now: attaching anew", link.name);
         self.events.push_back(Event::QueuesChanged);
+    }
+}
+
+/// How many connections of a service are on the fast path, without those that wait for an address, perhaps for ever.
+fn could_move(serve: &ServeCounters) -> u64 {
+    let stay = serve.fast_tcp.fast_in_kernel.get() + serve.fast_tcp.fast_kept.get();
+    serve.fast_connections.connections.get().saturating_sub(stay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_wait_for_an_address_do_not_count_as_moving() {
+        let serve = ServeCounters::for_entries(1);
+        serve.fast_connections.connections.set(5);
+        serve.fast_tcp.fast_in_kernel.set(2);
+        assert_eq!(could_move(&serve), 3);
+        serve.fast_tcp.fast_kept.set(3);
+        assert_eq!(could_move(&serve), 0);
     }
 }

@@ -56,6 +56,11 @@ impl Instance {
                 tracing::info!("interface {} is now called {to}", self.interface.name);
                 self.interface.name = to;
             }
+            Event::Routes if self.interface.may_keep => {
+                for worker in &mut self.workers {
+                    worker.tell_services(ServeCommand::Routes);
+                }
+            }
             // An event of any link counts: a packet that arrives on the interface may be for the address of
             // another one.
             Event::Addresses { .. } | Event::Link(_) | Event::LinkGone { .. } => self.addresses_changed(),

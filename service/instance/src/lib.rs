@@ -278,6 +278,8 @@ struct Interface {
     stuck_said: Option<event_loop::Watched<OwnedFd>>,
     /// The state that the workers were told last.
     link_told: Option<LinkState>,
+    /// Workers may keep connections since the interface was gone: they are told when routes change.
+    may_keep: bool,
     /// The claims on the service's EtherTypes, one for each.
     frame_claims: Vec<FrameClaim>,
     /// How often our program was moved before others at tc ingress.

@@ -349,6 +349,7 @@ impl Interface {
             attachment: None,
             stuck_said: None,
             link_told: None,
+            may_keep: false,
             frame_claims,
             next_port: 0,
             went_in_front: 0,

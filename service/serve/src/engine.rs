@@ -131,6 +131,9 @@ pub enum ServeCommand {
     TooBig(TooBig),
     /// The present addresses of this host at which packets can arrive on the interface. Sorted.
     Addresses(Arc<[IpAddr]>),
+    /// Routes, links or addresses of this host have changed. To be said while the interface is gone, after
+    /// [`Self::LeaveGone`]: what waits since then is tried again.
+    Routes,
     /// Start to serve the kernel's sockets.
     Begin,
     /// Leave the kernel's sockets to another instance until the next [`Self::Begin`]; continue to serve open
@@ -459,6 +462,7 @@ impl<S: Service> Engine for ServeEngine<S> {
         self.learn_capabilities(port, io);
         if let Some(fast) = &mut self.fast {
             fast.is_back();
+            self.counters.fast_tcp.fast_kept.set(0);
         }
     }
 
@@ -570,12 +574,13 @@ impl<S: Service> Engine for ServeEngine<S> {
             }
             ServeCommand::TooBig(too_big) => self.path_carries(now, too_big, io),
             ServeCommand::Addresses(addresses) => {
+                self.fast.iter_mut().for_each(|fast| fast.addresses_changed(now, &addresses));
                 let former = std::mem::replace(&mut self.addresses, addresses);
-                self.fast.iter_mut().for_each(|fast| fast.addresses_changed(now));
                 // If the mailbox is full, the memory is freed here: that happens once per change, not per
                 // packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
+            ServeCommand::Routes => self.fast.iter_mut().for_each(|fast| fast.kept.routes_changed(now)),
             ServeCommand::Begin => {
                 // If the kernel has no memory to watch the sockets, `Begun` is not sent. Control notices
                 // that, and gives up.
@@ -613,7 +618,7 @@ impl<S: Service> Engine for ServeEngine<S> {
             }
             ServeCommand::Leave => self.leave_fast(now, io),
             ServeCommand::LeaveGone => {
-                self.fast.iter_mut().for_each(|fast| fast.keeps = true);
+                self.fast.iter_mut().for_each(|fast| fast.kept.is_on = true);
                 self.leave_fast(now, io);
             }
         }

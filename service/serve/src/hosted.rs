@@ -15,7 +15,7 @@ impl Hosted for Demux {
 impl EngineCommand for ServeCommand {
     fn voids(&self, earlier: &Self) -> bool {
         match (self, earlier) {
-            (Self::Addresses(_), Self::Addresses(_)) => true,
+            (Self::Addresses(_), Self::Addresses(_)) | (Self::Routes, Self::Routes) => true,
             (Self::Egress(update), Self::Egress(earlier)) => update.voids(earlier),
             _ => false,
         }

@@ -82,7 +82,7 @@ fn counts_are_beside_the_other_fields_under_their_stable_names() {
              sessions_displaced deferred deferred_done deferred_waits deferred_threads queued_bytes stream_bytes_in \
              stream_bytes_out peers fast_connections fast_accepted fast_half_open fast_time_wait fast_segments_in \
              fast_segments_out fast_retransmitted fast_resets fast_declined fast_given_up fast_path_told \
-             fast_path_forged fast_moved fast_not_moved fast_in_kernel"
+             fast_path_forged fast_moved fast_not_moved fast_kept fast_in_kernel"
         )
     );
     assert_eq!(

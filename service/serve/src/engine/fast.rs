@@ -295,7 +295,7 @@ impl<S: Service> ServeEngine<S> {
         if handed_over && fast.has_left {
             let given_up = fast.server.listener().tcp_mut().forget_handshakes();
             counters.fast_tcp.fast_given_up.add(given_up as u64);
-            fast.keeps = false;
+            fast.kept.end();
             fast.move_all();
         }
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);

@@ -1,9 +1,7 @@
 //! Connections of the fast path that move to the kernel, some of them in each turn.
 
-use std::io;
-
+use twinpath_inspect::FastTcpCounters;
 use twinpath_service::Service;
-use twinpath_sys::tcp_repair::is_without_way;
 use twinpath_tcp::{Segment, Tuple, Verdict};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{ChecksumTrust, tcp_frame};
@@ -12,7 +10,7 @@ use twinpath_worker::Io;
 use super::fast::{NO_PORT, out};
 use super::{ServeEngine, ServeEvent};
 use crate::fast_tcp::{
-    Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Moves, RETRY_AFTER, User,
+    Budget, EngineConnection, EngineListener, FIRST_MOVED_TOKEN, FastCall, FastTcp, Moves, User,
 };
 use crate::kernel_tcp::Socket;
 use crate::streams::Change;
@@ -85,6 +83,7 @@ impl<S: Service> ServeEngine<S> {
     pub(super) fn cut_fast(&mut self) {
         if let Some(fast) = self.fast.as_deref_mut() {
             fast.moves = Some(Moves::of(User::None, fast.server.numbers()));
+            fast.kept.end();
         }
     }
 
@@ -95,86 +94,123 @@ impl<S: Service> ServeEngine<S> {
         };
         let mut budget = Budget::OF_A_TURN;
         while !moves.numbers.is_empty() && budget.looks() {
-            self.move_one(now, &moves, &mut budget, io);
+            self.move_one(now, &mut moves, &mut budget, io);
             moves.numbers.start += 1;
         }
         let counters = &self.counters.fast_tcp;
         let Some(fast) = self.fast.as_deref_mut() else { return false };
-        let ifindex = fast.ifindex;
-        let keeps = fast.keeps && moves.user == User::Server;
-        let is_kept = |error: &io::Error| keeps && is_without_way(error);
-        let listener = fast.server.listener();
-        while moves.numbers.is_empty() && moves.index < listener.tcp().indices() && budget.looks() {
-            moves.again |= listener.may_move(now, moves.index);
-            match listener.leave_orphan(now, moves.index, ifindex, is_kept) {
-                Ok(None) => {}
-                Ok(Some(bytes)) => {
-                    budget.took(bytes);
-                    counters.fast_moved.add(1);
-                }
-                Err(error) if is_kept(&error) => {
-                    budget.took(0);
-                    fast.kept += 1;
-                }
-                Err(_) => {
-                    budget.took(0);
-                    counters.fast_not_moved.add(1);
-                }
-            }
-            moves.index += 1;
-        }
-        let is_over = moves.numbers.is_empty() && moves.index >= listener.tcp().indices();
+        let is_over = moves.numbers.is_empty() && leave_orphans(now, fast, &mut moves, &mut budget, counters);
         if !is_over {
             fast.moves = Some(moves);
-        } else if fast.has_left && moves.user == User::Server && fast.kept > 0 {
-            fast.retry_at = now + RETRY_AFTER;
-        } else if fast.has_left && moves.user == User::Server && moves.again {
-            fast.move_all();
+        } else if fast.has_left && moves.user == User::Server {
+            fast.kept.end_pass(now, moves.has_moved);
+            if moves.again || moves.left > fast.kept.connections() {
+                fast.move_all();
+            }
         } else if moves.user == User::None
             && let Some((fast, call)) = self.fast(now, io)
         {
             fast.server.cut(call);
             fast.cut(now);
         }
+        if let Some(fast) = self.fast.as_deref() {
+            let open = fast.server.open_connections();
+            self.counters.fast_tcp.fast_kept.set(fast.kept.connections().min(open).into());
+        }
         true
     }
 
     /// Moves the next connection, if it is on the fast path. Without a user it is closed.
-    fn move_one(&mut self, now: Instant, moves: &Moves, budget: &mut Budget, io: &mut Io<'_, ServeEvent>) {
+    fn move_one(
+        &mut self,
+        now: Instant,
+        moves: &mut Moves,
+        budget: &mut Budget,
+        io: &mut Io<'_, ServeEvent>,
+    ) {
         let (number, user) = (moves.numbers.start, moves.user);
         let Self { fast, counters, service, handlers, .. } = self;
         let Some(fast) = fast.as_deref_mut() else { return };
-        let (counted, link) = (&counters.fast_tcp, (fast.output_max, fast.ifindex));
-        let (keeps, kept) = (fast.keeps && user == User::Server, &mut fast.kept);
+        let counted = &counters.fast_tcp;
+        let FastTcp { server, kept, output_max, ifindex, .. } = fast;
+        let link = (*output_max, *ifindex);
         let is_watched = |socket: &Socket| {
             user == User::None || io.fds.watch_edges(socket, FIRST_MOVED_TOKEN + number).is_ok()
         };
-        let change = |listener: &mut EngineListener, connection: &mut EngineConnection| match listener
-            .move_to_kernel(now, connection, user, link)
-        {
-            Ok(None) => Change::None,
-            Ok(Some((socket, bytes))) if is_watched(socket) => {
-                budget.took(bytes);
-                counted.fast_moved.add(1);
-                Change::Moved
+        let change = |listener: &mut EngineListener, connection: &mut EngineConnection| {
+            let Some(local) = listener.local_of(connection) else { return Change::None };
+            if kept.lacks(local, false) {
+                return Change::None;
             }
-            Err(error) if keeps && is_without_way(&error) => {
-                budget.took(0);
-                *kept += 1;
-                Change::None
+            match listener.move_to_kernel(now, connection, user, link) {
+                Ok(None) => return Change::None,
+                Ok(Some((socket, bytes))) if is_watched(socket) => {
+                    budget.took(bytes);
+                    counted.fast_moved.add(1);
+                    moves.has_moved = true;
+                    return Change::Moved;
+                }
+                Err(error) if kept.keeps(local, &error, false) => {
+                    budget.took(0);
+                    return Change::None;
+                }
+                Ok(Some(_)) | Err(_) => {}
             }
-            Ok(Some(_)) | Err(_) => {
-                budget.took(0);
-                listener.reset(now, connection);
-                counted.fast_not_moved.add(1);
-                Change::Lost
-            }
+            budget.took(0);
+            listener.reset(now, connection);
+            counted.fast_not_moved.add(1);
+            Change::Lost
         };
         let (drops, handlers, counters) = (io.fds.drops(), handlers.as_mut(), &counters.fast_connections);
         let mut call = FastCall { now, service, counters, drops, io: &(), handlers };
-        fast.server.change_stream(number, change, &mut call);
-        if user == User::None && fast.server.cut_one(number, &mut call) {
+        server.change_stream(number, change, &mut call);
+        if user == User::None && server.cut_one(number, &mut call) {
             budget.closed();
         }
     }
+}
+
+/// Lets the kernel deliver what the server is done with, as far as the budget goes, and counts what it is not done with.
+/// Returns whether all were looked at.
+fn leave_orphans<C: Send>(
+    now: Instant,
+    fast: &mut FastTcp<C>,
+    moves: &mut Moves,
+    budget: &mut Budget,
+    counters: &FastTcpCounters,
+) -> bool {
+    let FastTcp { server, kept, ifindex, .. } = fast;
+    let listener = server.listener();
+    while moves.index < listener.tcp().indices() {
+        if !budget.looks() {
+            return false;
+        }
+        let index = moves.index;
+        moves.index += 1;
+        moves.left += u32::from(listener.may_move(now, index));
+        let Some(local) = listener.local_of_orphan(index) else { continue };
+        if kept.lacks(local, true) {
+            continue;
+        }
+        let mut is_kept = false;
+        let keep = |error: &std::io::Error| {
+            is_kept = kept.keeps(local, error, true);
+            is_kept
+        };
+        let bytes = match listener.leave_orphan(now, index, *ifindex, keep) {
+            Ok(None) => continue,
+            Ok(Some(bytes)) => {
+                moves.has_moved = true;
+                counters.fast_moved.add(1);
+                bytes
+            }
+            Err(_) if is_kept => 0,
+            Err(_) => {
+                counters.fast_not_moved.add(1);
+                0
+            }
+        };
+        budget.took(bytes);
+    }
+    true
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -200,6 +200,18 @@ impl EngineListener {
             Carrier::Kernel(socket) => Some((socket, bytes)),
             Carrier::Engine(_) => None,
         })
+    }
+
+    /// Our address of a connection, unless it has moved to a socket.
+    pub(crate) fn local_of(&self, connection: &EngineConnection) -> Option<IpAddr> {
+        let Carrier::Engine(id) = connection.0 else { return None };
+        Some(self.tcp.tuple(id)?.local().ip())
+    }
+
+    /// Our address of the connection with this index of the engine, if the server is done with it.
+    pub(crate) fn local_of_orphan(&self, index: u32) -> Option<IpAddr> {
+        let (id, _) = self.tcp.connection_at(index).filter(|(_, is_orphan)| *is_orphan)?;
+        Some(self.tcp.tuple(id)?.local().ip())
     }
 
     /// Has a connection end by a reset, whatever it has to send: the server closes it next.

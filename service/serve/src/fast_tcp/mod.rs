@@ -4,6 +4,7 @@
 
 mod claims;
 mod declined;
+mod kept;
 mod leaving;
 mod listener;
 mod moving;
@@ -17,7 +18,7 @@ pub use listener::{EngineConnection, EngineListener, EngineStream};
 
 use std::collections::HashSet;
 use std::hash::RandomState;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use twinpath_tcp::{Config, Tuple};
@@ -31,8 +32,9 @@ use crate::limits::unforeseeable;
 use crate::streams::{Call, StreamServer};
 
 pub(crate) use declined::Declined;
+pub(crate) use kept::Kept;
 pub(crate) use leaving::LeavingRecords;
-pub(crate) use moving::{Budget, Moves, RETRY_AFTER, User, with_scope};
+pub(crate) use moving::{Budget, Moves, User, with_scope};
 pub(crate) use out::{Beside, Hops, Out, TooLong, is_to_come};
 pub(crate) use syns::WaitingSyns;
 
@@ -99,12 +101,8 @@ pub(crate) struct FastTcp<C> {
     pub(crate) has_left: bool,
     /// When an answer to a SYN may have left last, while there is no path back.
     pub(crate) spoke_at: Instant,
-    /// What cannot move without our address, which is gone with the interface, waits until one of both is back.
-    pub(crate) keeps: bool,
-    /// How many wait.
-    pub(crate) kept: u32,
-    /// When they are tried again.
-    pub(crate) retry_at: Instant,
+    /// What cannot move, as our address is gone with the interface.
+    pub(crate) kept: Kept,
     /// What the programs are to know of what does not move.
     pub(crate) records: LeavingRecords,
     /// Tuples are left to be released.
@@ -148,9 +146,7 @@ impl<C: Send> FastTcp<C> {
             moves: None,
             has_left: false,
             spoke_at: Instant::ZERO,
-            keeps: false,
-            kept: 0,
-            retry_at: Instant::NEVER,
+            kept: Kept::default(),
             records: LeavingRecords::default(),
             is_releasing: false,
             is_flushing: false,
@@ -180,7 +176,7 @@ impl<C: Send> FastTcp<C> {
         }
         let kept = self.declined.deadline().min(self.beside.stranded.deadline()).min(self.records.deadline());
         let own = self.server.next_deadline().min(self.server.listener_ref().tcp().next_deadline());
-        own.min(self.waiting.deadline()).min(kept).min(self.retry_at).min(self.handshakes_until)
+        own.min(self.waiting.deadline()).min(kept).min(self.kept.deadline()).min(self.handshakes_until)
     }
 
     /// Whether connections are about to move to the kernel, or their tuples to be released.
@@ -204,20 +200,18 @@ impl<C: Send> FastTcp<C> {
         let is_cut = self.moves.as_ref().is_some_and(|moves| moves.user == User::None);
         let user = if is_cut { User::None } else { User::Server };
         self.moves = Some(Moves::of(user, self.server.numbers()));
-        (self.kept, self.retry_at) = (0, Instant::NEVER);
+        self.kept.begin_pass();
     }
 
-    /// Addresses may be back that connections could not move without, or had no way without.
-    pub(crate) fn addresses_changed(&mut self, now: Instant) {
+    /// Our addresses are these now, sorted: some may be back that connections could not move without, or had no way without.
+    pub(crate) fn addresses_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.beside.stranded.clear();
-        if self.kept > 0 {
-            self.retry_at = now;
-        }
+        self.kept.addresses_changed(now, addresses);
     }
 
     /// Connections that could not move are tried again, if `now` is late enough for that.
     pub(crate) fn retry(&mut self, now: Instant) {
-        if self.has_left && self.kept > 0 && self.retry_at <= now && self.moves.is_none() {
+        if self.has_left && self.kept.deadline() <= now && self.moves.is_none() {
             self.move_all();
         }
     }
@@ -302,7 +296,7 @@ impl<C: Send> FastTcp<C> {
     pub(crate) fn is_back(&mut self) {
         if self.has_left {
             // Those that wait for it go on there.
-            (self.keeps, self.kept, self.retry_at) = (false, 0, Instant::NEVER);
+            self.kept.end();
             self.leave(false);
             self.records.end(self.server.listener_ref().tcp());
         }

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 
 use twinpath_sys::tcp_repair::{Established, Fin, RepairWindow, restore};
 use twinpath_tcp::Snapshot;
-use twinpath_time::Duration;
 
 use crate::kernel_tcp::{Former, Socket};
 
@@ -27,10 +26,6 @@ const MOVES_PER_TURN: u32 = 16;
 /// After so many bytes of connections that move, the others wait for the next turn.
 const BYTES_PER_TURN: usize = 1 << 20;
 
-/// How often connections are tried again that could not move. Most need not wait for that: control says which addresses there
-/// are.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
-
 /// Maximum number of places in tables that are looked at in one turn, whether there is a connection or not.
 const LOOKS_PER_TURN: u32 = 4096;
 
@@ -42,14 +37,18 @@ pub(crate) struct Moves {
     pub(crate) numbers: Range<u32>,
     /// The next index of the engine's connections: some of them, the server is done with.
     pub(crate) index: u32,
-    /// Some have begun since, or are not accepted yet: all are to be looked at again.
+    /// Some have begun since: all are to be looked at again.
     pub(crate) again: bool,
+    /// How many there are, of those that were looked at, which the server has, or will have once it has accepted them.
+    pub(crate) left: u32,
+    /// Some have gone on in sockets.
+    pub(crate) has_moved: bool,
 }
 
 impl Moves {
     /// All of the server's connections, whose numbers are below `numbers`, and those that it is done with.
     pub(crate) const fn of(user: User, numbers: u32) -> Self {
-        Self { user, numbers: 0..numbers, index: 0, again: false }
+        Self { user, numbers: 0..numbers, index: 0, again: false, left: 0, has_moved: false }
     }
 }
 

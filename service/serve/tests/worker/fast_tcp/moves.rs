@@ -89,15 +89,26 @@ fn connections_that_cannot_move_are_reset_some_in_each_turn_and_the_port_stays_u
     assert_eq!(all.iter().filter(is_open).count(), 0, "each client knows");
 }
 
+const ADDRESS: &str = "addr add 192.0.2.1/24 dev near";
+
 /// Runs a test where the addresses of the rig are the kernel's.
 fn where_the_kernel_has_the_address(test: impl Fn() + Sync) {
+    where_the_kernel_has_an_interface(|| {
+        ip_here(ADDRESS);
+        test();
+    });
+}
+
+/// Runs a test where the kernel has an interface for them.
+fn where_the_kernel_has_an_interface(test: impl Fn() + Sync) {
     if !root_or_skip() {
         return;
     }
     let work = || {
         for arguments in [
+            // Without any local address, the kernel takes each for its own.
+            "link set lo up",
             "link add near type veth peer name far",
-            "addr add 192.0.2.1/24 dev near",
             "link set far up",
             "link set near up",
         ] {
@@ -655,6 +666,58 @@ fn a_connection_whose_interface_is_back_waits_for_its_address() {
     rig.has_its_address_again();
     assert_eq!(rig.echo_within(20_000, id, b"after!")[..5], *b"after");
     assert!(!rig.was_reset());
+}
+
+#[test]
+fn connections_that_wait_for_their_address_are_tried_when_something_changes_and_not_by_time() {
+    where_the_kernel_has_an_interface(|| {
+        let (mut rig, _) = Rig::with_many();
+        rig.leave(ServeCommand::LeaveGone);
+        let mut turns = 0;
+        while rig.has_port() {
+            rig.turn();
+            turns += 1;
+            assert!(turns < 20, "an address is tried once, whoever has it");
+        }
+        let fast = |rig: &Rig| {
+            let counted = &rig.serve.fast_tcp;
+            (counted.fast_kept.get(), counted.fast_moved.get(), counted.fast_not_moved.get())
+        };
+        assert_eq!(fast(&rig), (MANY.into(), 0, 0));
+        for second in 0..100 {
+            rig.now += Duration::from_secs(1);
+            assert!(!rig.worker.turn(rig.now), "it does something in second {second}");
+        }
+        rig.tell(ServeCommand::Addresses([[192, 0, 2, 7].into()].into()));
+        rig.tell(ServeCommand::Routes);
+        rig.turns(5);
+        assert_eq!(fast(&rig), (MANY.into(), 0, 0));
+        ip_here(ADDRESS);
+        rig.tell(ServeCommand::Addresses([SocketAddr::from(SERVER).ip()].into()));
+        rig.turns(2 * MANY as usize / IN_A_TURN as usize);
+        assert_eq!(fast(&rig), (0, MANY.into(), 0));
+        assert_eq!((rig.counts().0, rig.was_reset()), (MANY.into(), false));
+    });
+}
+
+#[test]
+fn connections_that_wait_for_a_route_are_tried_when_routes_change() {
+    where_the_kernel_has_an_interface(|| {
+        let mut rig = Rig::new();
+        rig.learn(Ok(WAY_BACK));
+        let id = rig.connect(4000);
+        assert_eq!(rig.echo(id, b"before"), b"before");
+        ip_here("addr add 192.0.2.1/32 dev near");
+        rig.programs_come_off();
+        rig.leave(ServeCommand::LeaveGone);
+        rig.turns(10);
+        assert_eq!(rig.serve.fast_tcp.fast_kept.get(), 1);
+        ip_here("route add 192.0.2.0/24 dev near");
+        rig.tell(ServeCommand::Routes);
+        rig.turns(5000);
+        rig.went_on(id);
+        assert_eq!(rig.serve.fast_tcp.fast_kept.get(), 0);
+    });
 }
 
 #[test]
