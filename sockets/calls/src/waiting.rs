@@ -249,6 +249,9 @@ where
     }
     let waited = wait(timeout, &mut ask_at, &mut waiter);
     waiter.first().inspect(|first| first.ask_at.store(ask_at.as_nanos(), Ordering::Relaxed));
+    if waiter.outcome.kernel.is_some_and(|ready| ready > 0) {
+        leased.each().for_each(|(_, _, place)| place.lessee.was_told());
+    }
     // Another thread may have begun to wait in the kernel meanwhile.
     fence(Ordering::SeqCst);
     let mut was_closed = false;

@@ -36,6 +36,8 @@ pub(crate) struct Beside {
     mode: AtomicU8,
     /// The lease is to end: the ring is not opened any more.
     is_ending: AtomicBool,
+    /// The kernel has told a thread that waited that its socket may have something.
+    is_told: AtomicBool,
     own: Vec<IpAddr>,
     /// Bytes of the longest datagram that comes in one frame.
     whole_max: usize,
@@ -50,9 +52,9 @@ impl Beside {
         let whole_max = (mtu as usize).saturating_sub(HEADERS_MIN);
         let counted = Counted { consumed: AtomicU64::new(view.taken()), ..Counted::default() };
         let mode = AtomicU8::new(Mode::default() as u8);
-        let is_ending = AtomicBool::new(false);
+        let [is_ending, is_told] = [const { AtomicBool::new(false) }; 2];
         let (unknown, count) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { view, counted, mode, is_ending, own, whole_max, unknown, count }
+        Self { view, counted, mode, is_ending, is_told, own, whole_max, unknown, count }
     }
 
     /// The thread that has the lease says what it has counted, and how many frames it has read.
@@ -110,6 +112,17 @@ impl Beside {
     #[inline]
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// The kernel has something for a thread that waits for the socket: the next call that does not wait looks there, however often calls
+    /// look otherwise. An edge is told once.
+    pub(crate) fn set_told(&self) {
+        self.is_told.store(true, Ordering::Release);
+    }
+
+    /// Whether that is so, once.
+    pub(crate) fn take_told(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed) && self.is_told.swap(false, Ordering::Acquire)
     }
 
     /// Datagrams that were read since the last call.

@@ -297,7 +297,7 @@ impl Holder {
         }
         let returns = matches!(call.wait, Wait::Not);
         let has_asked = mem::take(&mut self.asked);
-        if !has_asked && (now >= self.look_at || returns && !is_open) {
+        if !has_asked && (now >= self.look_at || returns && (!is_open || self.beside.take_told())) {
             self.look_at = now + LOOK_EVERY;
             if !returns && is_interrupted() {
                 self.lease.close();
@@ -529,10 +529,15 @@ impl Holder {
         self.count_beside();
         // If something is missing, or was of no use, not each time: where there is always more to read, ever more rarely.
         let looks = now >= self.look_at || self.look_every == LOOK_EVERY && self.lease.has_read_all();
-        if looks && matches!(self.lease.next(now), Next::Socket) && state_of(socket) == SocketState::Empty {
+        // A datagram that no program has counted may have others behind it.
+        let is_empty = looks
+            && matches!(self.lease.next(now), Next::Socket | Next::Idle)
+            && state_of(socket) == SocketState::Empty;
+        if is_empty {
             self.socket_was_empty(now);
         }
-        let opens = matches!(self.lease.next(now), Next::Idle)
+        let opens = is_empty
+            && matches!(self.lease.next(now), Next::Idle)
             && matches!(self.decide(now, Instant::NEVER), Decision::Turn);
         if opens {
             self.open(now, Room::All);

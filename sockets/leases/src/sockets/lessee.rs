@@ -604,6 +604,13 @@ impl Lessee {
         outside.as_ref().inspect(|outside| outside.beside.was_read(read.whole_len, read.source));
     }
 
+    /// The kernel has told a thread that waits for this socket, among others, that something is there.
+    pub fn was_told(&self) {
+        if let Ok(outside) = self.outside.try_read() {
+            outside.as_ref().inspect(|outside| outside.beside.set_told());
+        }
+    }
+
     /// Of several threads that wait for the socket, one leads: it spins, and the others sleep in the kernel. Returns
     /// whether this one leads from now on, or still does; `lead` is the result of its last call. To be undone by
     /// [`Lessee::follow`].

@@ -146,7 +146,7 @@ impl Poll {
     fn ask_kernel(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let ready = precise::epoll_wait(&self.epoll, &mut buffer, timeout)?;
-        for event in ready {
+        for event in ready.iter() {
             // Copied out: the struct is packed on x86-64.
             let (data, flags) = (event.data, event.flags);
             let token = data.u64();
@@ -156,6 +156,9 @@ impl Poll {
             if !self.events.iter().any(|event| event.token == token) {
                 self.events.push(Event { token, readable, writable });
             }
+        }
+        if !ready.is_empty() {
+            self.sockets.iter().for_each(|(_, socket)| socket.was_told());
         }
         Ok(())
     }

@@ -158,6 +158,11 @@ impl Shared {
         with_locked(&self.leased()?.holder, |holder| work(holder, &self.socket))
     }
 
+    /// The kernel has told somebody who waits for this socket, and for others, that something is there.
+    pub(crate) fn was_told(&self) {
+        self.leased().inspect(|leased| leased.beside.set_told());
+    }
+
     /// The lease, if this process has one.
     fn leased(&self) -> Option<&Leased> {
         self.leased.as_ref().filter(|leased| leased.process == process_number())

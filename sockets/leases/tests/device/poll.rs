@@ -1,7 +1,7 @@
 //! One loop with a socket of ours, a kernel TCP socket, a pipe and a timer.
 
-use std::io::{PipeWriter, Read as _, Write as _, pipe};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, PipeWriter, Read as _, Write as _, pipe};
+use std::net::{TcpListener, TcpStream, UdpSocket as KernelSocket};
 use std::time::{Duration, Instant};
 
 use rustix::time::{
@@ -88,4 +88,31 @@ fn all_kinds_are_told_of_while_it_spins_and_while_it_sleeps() {
     }
     let counts = socket.counts();
     assert!(counts.by_ring > 0 && counts.by_kernel > 0, "{counts:?}");
+}
+
+/// It looks at the kernel's socket now and then, but for this.
+#[test]
+fn what_the_kernel_tells_of_is_received_by_the_next_call() {
+    let Some(link) = Link::new() else { return };
+    let socket = link.socket("0.0.0.0:7005");
+    socket.set_nonblocking(true).unwrap();
+    let peer = link.peer("10.9.0.2:0");
+    let local = link.ours.run(|| KernelSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    let mut poll = Poll::new().unwrap();
+    poll.set_mode(Mode::Poll);
+    poll.add_socket(&socket, 1).unwrap();
+    let mut buffer = [0; 8];
+    for round in 0..300u32 {
+        peer.send_to(&round.to_ne_bytes(), "10.9.0.1:7005").unwrap();
+        while socket.recv(&mut buffer).is_err() {
+            assert_ne!(poll.wait(Some(crate::PATIENCE)).unwrap(), []);
+        }
+        assert_eq!(buffer[..4], round.to_ne_bytes());
+        // It has just looked.
+        assert_eq!(socket.recv(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+        local.send_to(&round.to_ne_bytes(), "127.0.0.1:7005").unwrap();
+        assert_ne!(poll.wait(Some(crate::PATIENCE)).unwrap(), []);
+        assert_eq!(socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{round}: {error}")), 4);
+        assert_eq!(buffer[..4], round.to_ne_bytes());
+    }
 }

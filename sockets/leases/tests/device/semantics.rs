@@ -82,6 +82,34 @@ fn calls_mean_the_same_by_the_ring() {
     echo(&socket, &peer, "10.9.0.1:7000", b"connected");
 }
 
+/// The ring is opened early only where the kernel's socket is empty.
+#[test]
+fn what_waits_in_the_kernels_socket_is_received_by_calls_that_do_not_wait() {
+    const COUNT: u8 = 4;
+    let Some(link) = Link::new() else { return };
+    let (socket, peer) = (link.socket("0.0.0.0:7004"), link.peer("10.9.0.2:0"));
+    let local = link.ours.run(|| KernelSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    let mut got = [0];
+    for round in 0..50 {
+        socket.set_mode(Mode::Poll);
+        echo(&socket, &peer, "10.9.0.1:7004", b"ring");
+        // The ring is closed by this call, and all that was passed to the kernel has been read.
+        socket.set_mode(Mode::Interrupt);
+        socket.set_nonblocking(true).unwrap();
+        assert_eq!(socket.recv(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock);
+        socket.set_mode(Mode::Poll);
+        // No program sees these pass.
+        for number in 0..COUNT {
+            local.send_to(&[number], "127.0.0.1:7004").unwrap();
+        }
+        for number in 0..COUNT {
+            assert_eq!(socket.recv(&mut got).unwrap_or_else(|error| panic!("{round}, {number}: {error}")), 1);
+            assert_eq!(got, [number], "{round}");
+        }
+        socket.set_nonblocking(false).unwrap();
+    }
+}
+
 #[test]
 fn a_socket_of_both_families_sees_mapped_addresses_on_both_paths() {
     let Some(link) = Link::new() else { return };
