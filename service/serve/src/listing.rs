@@ -225,3 +225,56 @@ impl Listing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_looks_at_some_places_and_a_full_list_is_complete() {
+        let mut listing = Listing::new(0, ListFilter::default(), 2);
+        let (mut turns, mut looks) = (0, 0);
+        while !listing.is_past(0) {
+            listing.begin_turn();
+            assert!(listing.goes_on());
+            turns += 1;
+            while listing.next_place(0, 100_000).is_some() {
+                looks += 1;
+            }
+        }
+        assert_eq!((turns, looks), (98, 100_000));
+        let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        for (peer, has_more) in [(1, false), (2, false), (3, true)] {
+            let listed = Listed {
+                part: 0,
+                local: end(7),
+                remote: end(peer),
+                path: ListedPath::Fast,
+                state: 1,
+                rtt_us: 0,
+                cwnd: 0,
+                mss: 0,
+                unacked: 0,
+                retransmitted: 0,
+                bytes_acked: 0,
+                bytes_received: 0,
+            };
+            listing.add(listed);
+            assert_eq!((listing.has_more, listing.goes_on()), (has_more, !has_more));
+        }
+    }
+
+    #[test]
+    fn a_filter_asks_for_peers_a_port_at_either_end_and_a_path() {
+        let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let of = |text: &str| ListFilter { peer: Some(text.parse().unwrap()), ..ListFilter::default() };
+        assert_eq!(["10.0.0.0/8", "11.0.0.0/8"].map(|text| of(text).wants(end(7), end(4000))), [true, false]);
+        let at = |port| ListFilter { port: Some(port), ..ListFilter::default() };
+        assert_eq!([7, 4000, 8].map(|port| at(port).wants(end(7), end(4000))), [true, true, false]);
+        let on = |is_fast| ListFilter { is_fast, ..ListFilter::default() };
+        assert_eq!(
+            [None, Some(true), Some(false)].map(|fast| on(fast).wants_path(true)),
+            [true, true, false]
+        );
+    }
+}
