@@ -238,6 +238,28 @@ fn what_there_is_no_room_for_is_served_on_the_kernel_path() {
 }
 
 #[test]
+fn a_service_without_room_leaves_that_of_others_on_the_fast_path() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let service = |port: u16| {
+        format!("[[service]]\nname = \"at-{port}\"\nkind = \"echo\"\ntcp = {port}\ntcp_path = \"fast\"\n")
+    };
+    let rest = "[interface]\nname = \"vs\"\npath = \"packet\"\n[limits]\nconnections = 3\n";
+    let path = file(&rig, &format!("{rest}{}{}", service(PORT), service(PORT + 1)));
+    let server = rig.start(&["--config", path.to_str().unwrap()]);
+    let accepted = |at: usize| server.show("services")[at]["fast_accepted"].as_u64().unwrap();
+    let mut streams: Vec<_> = (0..3).map(|_| connect(&rig, SERVER)).collect();
+    streams.iter_mut().for_each(|stream| echoes(stream, b"they take all room"));
+    assert_eq!(accepted(0), 3);
+    let other = rig.client.run(|| TcpStream::connect((SERVER, PORT + 1))).unwrap();
+    echoes(&mut other.expect("connected"), b"there is room for this one");
+    assert_eq!(accepted(1), 1);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
 fn a_reload_that_keeps_the_service_keeps_its_connections() {
     if !root_or_skip() {
         return;

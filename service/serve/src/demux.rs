@@ -22,7 +22,7 @@ use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 use twinpath_inspect::ServeCounters;
 
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
-use crate::fast_tcp::{CALLS_PER_TURN, Declined, Opening, TcpClaims};
+use crate::fast_tcp::{CALLS_PER_TURN, Declined, FULL_PORTS, Opening, TcpClaims};
 use crate::limits::ServiceLimits;
 use crate::listing::Listing;
 
@@ -141,6 +141,7 @@ trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn take_syn(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>) -> bool;
     fn take_leaked(&mut self, now: Instant, frame: &[u8], io: &mut Io<'_, ServeEvent>);
     fn syn_room(&self) -> Option<u32>;
+    fn syn_ports(&self, add: &mut dyn FnMut(u16));
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool;
     fn list(&mut self, now: Instant, listing: &mut Listing) -> bool;
     fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32;
@@ -174,6 +175,10 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
 
     fn syn_room(&self) -> Option<u32> {
         self.syn_room()
+    }
+
+    fn syn_ports(&self, add: &mut dyn FnMut(u16)) {
+        self.syn_ports(add);
     }
 
     fn has_connection(&self, local: SocketAddr, remote: SocketAddr) -> bool {
@@ -273,6 +278,8 @@ pub struct Demux {
     syns_due: Instant,
     /// Whether the last run took SYNs.
     took_syns: bool,
+    /// The ports without room that the programs know.
+    full: FullPorts,
     /// A list of connections that is not complete yet.
     listing: Option<Box<Listing>>,
 }
@@ -292,6 +299,7 @@ impl Demux {
             declined: Declined::default(),
             syns_due: Instant::ZERO,
             took_syns: false,
+            full: FullPorts::default(),
             listing: None,
         }
     }
@@ -491,24 +499,61 @@ impl Demux {
     }
 
     /// Tells the kernel's programs which tuples are the kernel's again, and how many SYNs they may take: as many as the
-    /// service with the least room has room for.
+    /// service with the least room has room for. A service without room is left out, and so are its ports.
     fn settle_claims(&mut self, now: Instant) {
-        let Self { parts, used, claims, declined, .. } = self;
+        let Self { parts, used, claims, declined, full, .. } = self;
         let Some(claims) = claims.as_deref_mut() else { return };
         let mut calls = declined.settle(now, CALLS_PER_TURN, claims);
-        let mut room = None;
+        let (mut room, mut is_full) = (None, FullPorts::default());
         for part in used.iter() {
             let Some(ServicePart { engine, leaving, .. }) = &mut parts[usize::from(*part)] else { continue };
             calls = engine.settle_claims(now, calls, claims);
             // One that leaves takes none, and its successor has the port already.
             let own = engine.syn_room().filter(|_| !*leaving);
-            room = room.into_iter().chain(own).min();
+            if own == Some(0) {
+                engine.syn_ports(&mut |port| is_full.add(port));
+            } else {
+                room = room.into_iter().chain(own).min();
+            }
         }
-        let (room, present) = (room.unwrap_or(0).min(declined.room()), claims.room());
+        if *full != is_full {
+            claims.set_full(is_full.ports());
+            *full = is_full;
+        }
+        let room = if full.is_whole() { room.unwrap_or(0) } else { 0 };
+        let (room, present) = (room.min(declined.room()), claims.room());
         // The programs count it down: it is raised once half is used up.
         if room < present || present < room.div_ceil(2) {
             claims.set_room(room);
         }
+    }
+}
+
+/// The ports of services that have no room for another connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FullPorts {
+    ports: [u16; FULL_PORTS],
+    count: usize,
+}
+
+impl FullPorts {
+    /// Adds a port. A service may have the same one at several addresses.
+    fn add(&mut self, port: u16) {
+        if !self.ports().contains(&port) {
+            if let Some(place) = self.ports.get_mut(self.count) {
+                *place = port;
+            }
+            self.count += 1;
+        }
+    }
+
+    fn ports(&self) -> &[u16] {
+        &self.ports[..self.count.min(FULL_PORTS)]
+    }
+
+    /// Whether it has all that were added.
+    const fn is_whole(&self) -> bool {
+        self.count <= FULL_PORTS
     }
 }
 

@@ -17,13 +17,17 @@ enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MD5 = 19, OPTION_AO = 29 };
 
 _Static_assert(SYN_HEAD_MAX <= sizeof(((struct syn *)0)->bytes), "a SYN with all its headers fits");
 
+/* Ports that a worker may name. */
+enum { FULL_PORTS = 24 };
+
 /* How many more connections the worker of a queue takes: written by the worker, and counted down here. It may be below 0 for a
  * moment. A cache line for each. */
 struct tcp_room {
 	__u64 room;
 	/* Changes before a SYN that the worker has not read is given to the kernel. */
 	__u64 taken_back;
-	__u64 reserved[6];
+	/* Ports of services that have no room, whatever `room` says, in network byte order; 0: none. */
+	__u16 full[FULL_PORTS];
 };
 
 struct tcp_rooms_inner {
@@ -277,13 +281,18 @@ CALLED int hand_syn_over(struct __sk_buff *skb, const struct opening *opening, _
 	return TCP_OPENING;
 }
 
-/* Takes one connection off the room of the worker. */
-CALLED int take_room(__u32 queue)
+/* Takes one connection to a port off the room of the worker. */
+CALLED int take_room(__u32 queue, __u16 port)
 {
 	struct tcp_room *room = room_of(queue);
 
 	if (!room || (long long)*(volatile __u64 *)&room->room <= 0)
 		return 0;
+#pragma unroll
+	for (int i = 0; i < FULL_PORTS; i++) {
+		if (((volatile struct tcp_room *)room)->full[i] == port)
+			return 0;
+	}
 	if ((long long)__sync_fetch_and_add(&room->room, -1) > 0)
 		return 1;
 	__sync_fetch_and_add(&room->room, 1);
@@ -365,7 +374,7 @@ CALLED __u32 open_connection(struct __sk_buff *skb, __u32 queue)
 		return TCP_MARTIAN;
 	if (!is_only_listened_to(skb, &opening.key))
 		return TCP_SYN_OF_KERNEL;
-	if (!take_room(queue))
+	if (!take_room(queue, opening.key.destination_port))
 		return TCP_NO_ROOM;
 	number = hand_syn_over(skb, &opening, queue);
 	if (number != TCP_OPENING)

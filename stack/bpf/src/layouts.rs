@@ -213,10 +213,13 @@ pub(crate) mod syn {
     pub(crate) const LEN: usize = 128;
 }
 
+pub(crate) const FULL_PORTS: usize = 24;
+
 /// `struct tcp_room` of opens.h: where its fields are, and its length, bytes.
 pub(crate) mod tcp_room {
     pub(crate) const ROOM_AT: usize = 0;
     pub(crate) const TAKEN_BACK_AT: usize = 8;
+    pub(crate) const FULL_AT: usize = 16;
     pub(crate) const LEN: usize = 64;
 }
 

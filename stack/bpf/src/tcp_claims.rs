@@ -13,7 +13,9 @@ use twinpath_wire::{Protocol, eth, tcp_frame};
 
 use crate::SteerError;
 use crate::layout::family;
-use crate::layouts::{FlowKeyBytes, TCP_DECLINED, TCP_ENDED, TCP_HALF_OPEN, TcpFlow, syn, tcp_room};
+use crate::layouts::{
+    FULL_PORTS, FlowKeyBytes, TCP_DECLINED, TCP_ENDED, TCP_HALF_OPEN, TcpFlow, syn, tcp_room,
+};
 use crate::mapped::Mapped;
 use crate::maps::{gone, wrote};
 
@@ -123,6 +125,18 @@ impl TcpClaims {
     /// A program that runs at the same time may still take one more.
     pub fn set_room(&self, room: u32) {
         self.rooms.store(self.place(tcp_room::ROOM_AT), room.into());
+    }
+
+    /// The kernel gets the SYNs to these ports from now on, whatever the room is: their services have none. They replace the
+    /// former ones; there may be [`FULL_PORTS`].
+    pub fn set_full(&self, ports: &[u16]) {
+        debug_assert!(ports.len() <= FULL_PORTS, "the others would be taken");
+        let mut full = [0; 2 * FULL_PORTS];
+        let (places, _) = full.as_chunks_mut::<2>();
+        places.iter_mut().zip(ports).for_each(|(place, port)| *place = port.to_be_bytes());
+        for (at, word) in (tcp_room::FULL_AT..).step_by(8).zip(full.as_chunks::<8>().0) {
+            self.rooms.store(self.place(at), u64::from_ne_bytes(*word));
+        }
     }
 
     /// The connection is over, after TIME_WAIT: the next segment with its tuple is like any other.

@@ -124,6 +124,10 @@ impl TcpClaims for OfWorker {
         self.0.set_room(room);
     }
 
+    fn set_full(&mut self, ports: &[u16]) {
+        self.0.set_full(ports);
+    }
+
     // The map refuses no call for an entry that it has, and an entry that it lacks is not claimed in any case.
 
     fn release(&mut self, local: SocketAddr, remote: SocketAddr) {

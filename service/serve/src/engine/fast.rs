@@ -350,6 +350,12 @@ impl<S: Service> ServeEngine<S> {
         self.fast.as_ref().map(|fast| fast.room(others))
     }
 
+    /// Calls `add` with each port at which it has connections on the fast path.
+    pub(crate) fn syn_ports(&self, add: &mut dyn FnMut(u16)) {
+        let locals = self.fast.iter().flat_map(|fast| fast.server.listener_ref().locals());
+        locals.for_each(|local| add(local.port()));
+    }
+
     /// Tells the programs which tuples are the kernel's again, by `calls` calls at most. Returns how many are left.
     pub(crate) fn settle_claims(&mut self, now: Instant, calls: u32, claims: &mut dyn TcpClaims) -> u32 {
         let Self { fast, egress, counters, .. } = self;

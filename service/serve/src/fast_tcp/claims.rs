@@ -13,6 +13,9 @@ pub enum Opening<'a> {
     Leaked(&'a [u8]),
 }
 
+/// Maximum number of ports without room that the programs know for a worker. With more, none has room.
+pub const FULL_PORTS: usize = 24;
+
 /// The connections of one worker as the kernel's programs know them.
 ///
 /// A program takes a SYN to a port of ours from the kernel if there is room, enters its tuple, and hands the frame
@@ -30,6 +33,10 @@ pub trait TcpClaims: Send {
 
     /// Lets them take so many from now on; 0: none, so that the kernel serves.
     fn set_room(&mut self, room: u32);
+
+    /// Lets them leave SYNs to these ports to the kernel, whatever the room is, in place of the former ones: their services
+    /// have none. Up to [`FULL_PORTS`].
+    fn set_full(&mut self, ports: &[u16]);
 
     /// The connection is over: what arrives for this tuple from now on is the kernel's.
     fn release(&mut self, local: SocketAddr, remote: SocketAddr);

@@ -139,6 +139,12 @@ impl EngineListener {
         backlog.min(table).min(half_open) as u32
     }
 
+    /// Its local ends; an address may be unspecified.
+    #[must_use]
+    pub fn locals(&self) -> &[SocketAddr] {
+        &self.locals
+    }
+
     /// Whether it accepts connections, or will once it is told to.
     #[must_use]
     pub fn is_listening(&self) -> bool {

@@ -13,7 +13,7 @@ mod stranded;
 mod syns;
 mod told;
 
-pub use claims::{Opening, TcpClaims};
+pub use claims::{FULL_PORTS, Opening, TcpClaims};
 pub use listener::{EngineConnection, EngineListener, EngineStream};
 
 use std::collections::HashSet;

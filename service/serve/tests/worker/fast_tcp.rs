@@ -40,6 +40,7 @@ type Ends = (SocketAddr, SocketAddr);
 struct Known {
     syns: VecDeque<Vec<u8>>,
     room: u32,
+    full: Vec<u16>,
     /// The claimed tuples, with whether they were declined.
     tuples: HashMap<Ends, bool>,
     /// The programs are off: segments reach the filter of the kernel's listener.
@@ -103,6 +104,10 @@ impl TcpClaims for Programs {
 
     fn set_room(&mut self, room: u32) {
         self.known().room = room;
+    }
+
+    fn set_full(&mut self, ports: &[u16]) {
+        self.known().full = ports.to_vec();
     }
 
     fn release(&mut self, local: SocketAddr, remote: SocketAddr) {

@@ -348,6 +348,22 @@ fn when_the_ring_of_syns_or_the_table_is_full_the_kernel_serves() {
 }
 
 #[test]
+fn a_syn_to_a_port_without_room_is_the_kernels_and_others_are_the_workers() {
+    each_way(true, |lab, how| {
+        let mut rig = Rig::new(lab, how);
+        rig.worker.set_room(100);
+        let others: Vec<u16> = (2000..2023).collect();
+        rig.worker.set_full(&[&others[..], &[7]].concat());
+        rig.inject(&SYN_PLAIN);
+        assert_eq!(rig.answers(SYN_PLAIN.port), [SYN | ACK]);
+        assert_eq!((rig.count("tcp_no_room"), rig.worker.room(), rig.syns().len()), (1, 100, 0));
+        rig.worker.set_full(&others);
+        rig.inject(&Made { port: 4002, ..SYN_PLAIN });
+        assert_eq!((rig.answers(4002), rig.syns().len(), rig.worker.room()), (vec![], 1, 99));
+    });
+}
+
+#[test]
 fn a_declined_connection_is_the_kernels_until_it_is_released() {
     each_way(true, |lab, how| {
         let mut rig = Rig::new(lab, how);
