@@ -16,20 +16,39 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// As many levels as the 44 bits of a tick number need.
 const LEVELS: usize = 8;
 
-/// No entry, or no slot.
+/// No entry.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
     before: u32,
     after: u32,
-    /// Level and slot in which the entry is linked; `NONE` without a deadline.
-    place: u32,
-    /// The tick at which it expires.
-    tick: u64,
+    /// The tick at which it expires, and above it level and slot in which the entry is linked: there is one of these for
+    /// each of very many connections.
+    due: u64,
 }
 
-const UNSET: Link = Link { before: NONE, after: NONE, place: NONE, tick: 0 };
+/// Bits of [`Link::due`] that hold the tick.
+const DUE_TICK_BITS: u32 = 64 - TICK_BITS;
+const DUE_TICK: u64 = (1 << DUE_TICK_BITS) - 1;
+/// The place of an entry without a deadline.
+const NOWHERE: u32 = (1 << TICK_BITS) - 1;
+
+impl Link {
+    const UNSET: Self = Self { before: NONE, after: NONE, due: (NOWHERE as u64) << DUE_TICK_BITS };
+
+    const fn tick(&self) -> u64 {
+        self.due & DUE_TICK
+    }
+
+    const fn place(&self) -> u32 {
+        (self.due >> DUE_TICK_BITS) as u32
+    }
+
+    const fn set_place(&mut self, place: u32) {
+        self.due = (place as u64) << DUE_TICK_BITS | self.tick();
+    }
+}
 
 /// A timer wheel over small numbers, each with at most one deadline.
 #[derive(Clone, Debug)]
@@ -67,7 +86,7 @@ impl Wheel {
     /// Makes room for the entries below `count`, so that setting their deadlines allocates nothing.
     pub fn reserve(&mut self, count: usize) {
         if count > self.links.len() {
-            self.links.resize(count, UNSET);
+            self.links.resize(count, Link::UNSET);
         }
     }
 
@@ -84,7 +103,7 @@ impl Wheel {
     #[must_use]
     pub fn deadline(&self, number: u32) -> Instant {
         match self.links.get(number as usize) {
-            Some(link) if link.place != NONE => from_tick(link.tick),
+            Some(link) if link.place() != NOWHERE => from_tick(link.tick()),
             _ => Instant::NEVER,
         }
     }
@@ -94,7 +113,9 @@ impl Wheel {
         self.reserve(number as usize + 1);
         self.unlink(number);
         if deadline != Instant::NEVER {
-            self.links[number as usize].tick = deadline.as_nanos().div_ceil(TICK);
+            // Nowhere yet. The last tick is one less than the one that the latest times are rounded up to.
+            let tick = deadline.as_nanos().div_ceil(TICK).min(DUE_TICK);
+            self.links[number as usize].due = u64::from(NOWHERE) << DUE_TICK_BITS | tick;
             self.link(number);
         }
         self.look();
@@ -150,7 +171,7 @@ impl Wheel {
 
     /// Puts it where its tick first differs from the present one.
     fn link(&mut self, number: u32) {
-        let tick = self.links[number as usize].tick.max(self.tick);
+        let tick = self.links[number as usize].tick().max(self.tick);
         let differs = (tick ^ self.tick) | 1;
         let level = (u64::BITS - 1 - differs.leading_zeros()) / SLOT_BITS;
         let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;
@@ -158,18 +179,20 @@ impl Wheel {
         let after = std::mem::replace(head, number);
         self.occupied[level as usize] |= 1 << slot;
         let link = &mut self.links[number as usize];
-        (link.before, link.after, link.place) = (NONE, after, level * SLOTS as u32 + slot as u32);
+        (link.before, link.after) = (NONE, after);
+        link.set_place(level * SLOTS as u32 + slot as u32);
         if let Some(after) = self.links.get_mut(after as usize) {
             after.before = number;
         }
     }
 
     fn unlink(&mut self, number: u32) {
-        let Link { before, after, place, .. } = self.links[number as usize];
-        if place == NONE {
+        let link = &mut self.links[number as usize];
+        let (before, after, place) = (link.before, link.after, link.place());
+        if place == NOWHERE {
             return;
         }
-        self.links[number as usize].place = NONE;
+        link.set_place(NOWHERE);
         if let Some(after) = self.links.get_mut(after as usize) {
             after.before = before;
         }

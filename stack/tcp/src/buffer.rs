@@ -13,7 +13,7 @@ const FREE_MAX: usize = 64;
 /// Memory for buffers.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    free: [Vec<Vec<u8>>; SIZES],
+    free: [Vec<Box<[u8]>>; SIZES],
     /// Bytes of the free blocks.
     spare: u64,
     /// Bytes of the blocks in use, and their limit.
@@ -50,7 +50,7 @@ impl Pool {
 
     /// A block of at least `len` bytes; `None` if the limit is reached, or no block is so large.
     #[inline]
-    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+    fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
         let size = size_of_len(len);
         let bytes = BLOCK_MIN << size;
         if size >= SIZES || self.used + bytes as u64 > self.limit {
@@ -64,11 +64,11 @@ impl Pool {
         if self.used + self.spare > self.limit {
             self.purge();
         }
-        Some(vec![0; bytes])
+        Some(vec![0; bytes].into_boxed_slice())
     }
 
     #[inline]
-    fn give(&mut self, block: Vec<u8>) {
+    fn give(&mut self, block: Box<[u8]>) {
         if block.is_empty() {
             return;
         }
@@ -129,18 +129,18 @@ const fn size_of_len(len: usize) -> usize {
     (usize::BITS - (blocks - 1).leading_zeros()) as usize
 }
 
-/// Bytes in a row: added at the end, removed at the beginning.
+/// Bytes in a row: added at the end, removed at the beginning. No block is as long as the numbers reach.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    block: Vec<u8>,
-    head: usize,
-    len: usize,
+    block: Box<[u8]>,
+    head: u32,
+    len: u32,
 }
 
 impl Buffer {
     #[inline]
     pub(crate) const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline]
@@ -148,10 +148,21 @@ impl Buffer {
         self.len == 0
     }
 
+    #[inline]
+    const fn head(&self) -> usize {
+        self.head as usize
+    }
+
+    /// Where its bytes end in the block.
+    #[inline]
+    const fn end(&self) -> usize {
+        self.head() + self.len()
+    }
+
     /// Bytes that fit behind its end as it is.
     #[inline]
     pub(crate) fn spare(&self) -> usize {
-        self.block.len() - self.head - self.len
+        self.block.len() - self.end()
     }
 
     /// The memory that it holds, bytes.
@@ -161,29 +172,28 @@ impl Buffer {
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.block[self.head..self.head + self.len]
+        &self.block[self.head()..self.end()]
     }
 
     #[inline]
     pub(crate) fn range(&self, start: usize, len: usize) -> &[u8] {
-        &self.block[self.head + start..self.head + start + len]
+        &self.block[self.head() + start..self.head() + start + len]
     }
 
     /// `count` bytes behind its end, which [`Self::commit`] adds. `None` if the pool has no memory for them.
     #[inline]
     pub(crate) fn reserve(&mut self, count: usize, pool: &mut Pool) -> Option<&mut [u8]> {
-        let end = self.head + self.len;
-        if end + count > self.block.len() {
+        if self.end() + count > self.block.len() {
             self.make_room(count, pool)?;
         }
-        let end = self.head + self.len;
+        let end = self.end();
         Some(&mut self.block[end..end + count])
     }
 
     #[inline]
     pub(crate) fn commit(&mut self, count: usize) {
-        self.len += count;
-        debug_assert!(self.head + self.len <= self.block.len());
+        self.len += count as u32;
+        debug_assert!(self.end() <= self.block.len());
     }
 
     /// Writes bytes at a distance behind its end, without adding them.
@@ -201,19 +211,19 @@ impl Buffer {
     /// full. So each byte is moved a bounded number of times.
     #[cold]
     fn make_room(&mut self, count: usize, pool: &mut Pool) -> Option<()> {
-        let needed = self.len + count;
+        let needed = self.len() + count;
         if needed <= self.block.len() && self.len <= self.head {
             // What is written ahead moves along.
             let end = self.block.len();
-            self.block.copy_within(self.head..end, 0);
+            self.block.copy_within(self.head()..end, 0);
             self.head = 0;
             return Some(());
         }
         let spare = if self.block.is_empty() { 0 } else { needed / 2 };
         let mut block = pool.take(needed + spare).or_else(|| pool.take(needed))?;
-        let kept = self.block.len() - self.head;
+        let kept = self.block.len() - self.head();
         let kept = kept.min(block.len());
-        block[..kept].copy_from_slice(&self.block[self.head..self.head + kept]);
+        block[..kept].copy_from_slice(&self.block[self.head()..self.head() + kept]);
         pool.give(core::mem::replace(&mut self.block, block));
         self.head = 0;
         Some(())
@@ -222,7 +232,7 @@ impl Buffer {
     /// Removes bytes at the beginning.
     #[inline]
     pub(crate) fn discard(&mut self, count: usize) {
-        let count = count.min(self.len);
+        let count = count.min(self.len()) as u32;
         self.head += count;
         self.len -= count;
     }

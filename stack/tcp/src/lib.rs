@@ -30,6 +30,7 @@ mod segment;
 mod seq;
 mod state;
 mod stream;
+mod table;
 mod tcp;
 
 pub use config::{Acks, Config, CongestionKind, Ecn, Options};

@@ -45,6 +45,8 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    pub(crate) const NOTHING: Self = Self { list: VecDeque::new(), more: false, pushed: Seq(0) };
+
     /// The last byte ends a piece, and no other end matters.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {

@@ -21,6 +21,8 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
+    pub(crate) const NOTHING: Self = Self { ranges: Vec::new(), changes: 0 };
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()

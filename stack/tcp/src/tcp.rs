@@ -1,7 +1,8 @@
 //! The engine: connections by tuple, listeners, timers, and what is to be sent.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use core::hash::{BuildHasher as _, Hasher as _};
 use foldhash::fast::FixedState;
@@ -21,6 +22,7 @@ use crate::segment::{Segment, Sink, Tuple};
 use crate::seq::Seq;
 use crate::state::{Events, State};
 use crate::stream::Stream;
+use crate::table::{Entry, Table};
 
 /// A connection's name: not used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,14 +103,6 @@ pub struct Later;
 
 impl Host for Later {}
 
-/// What a tuple, or a local end, stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    Connection(u32),
-    HalfOpen(u32),
-    TimeWait(u32),
-}
-
 #[derive(Debug)]
 struct Slot {
     generation: u32,
@@ -120,7 +114,7 @@ struct Listener {
     local: SocketAddr,
     backlog: u32,
     half_open: u32,
-    options: Options,
+    options: Arc<Options>,
     ready: VecDeque<ConnectionId>,
 }
 
@@ -160,6 +154,10 @@ impl<T> Records<T> {
         self.uses.get(index as usize).copied()
     }
 
+    fn tuple(&self, index: u32) -> Option<&Tuple> {
+        self.entries.get(index as usize)?.as_ref().map(|(tuple, _)| tuple)
+    }
+
     fn get(&mut self, index: u32) -> Option<&mut (Tuple, T)> {
         self.entries.get_mut(index as usize)?.as_mut()
     }
@@ -176,7 +174,7 @@ impl<T> Records<T> {
 #[derive(Debug)]
 pub struct Tcp {
     shared: Shared,
-    table: HashMap<Tuple, Entry, FixedState>,
+    table: Table,
     slots: Vec<Slot>,
     free: Vec<u32>,
     half_open: Records<HalfOpen>,
@@ -219,7 +217,7 @@ impl Tcp {
                 rto_max_us: micros(config.rto_max),
                 config,
             },
-            table: HashMap::with_hasher(FixedState::with_seed(seed)),
+            table: Table::new(seed),
             slots: Vec::new(),
             free: Vec::new(),
             half_open: Records::default(),
@@ -249,10 +247,9 @@ impl Tcp {
     /// Takes the next tuple of which no connection, half-open one or record of TIME_WAIT is left. It is told once each
     /// time. To be called after each call that may end one.
     pub fn next_gone(&mut self) -> Option<Tuple> {
-        let gone = self.gone.as_mut()?;
-        while let Some(tuple) = gone.pop_front() {
+        while let Some(tuple) = self.gone.as_mut()?.pop_front() {
             // It may have begun again since.
-            if !self.table.contains_key(&tuple) {
+            if !self.has(&tuple) {
                 return Some(tuple);
             }
         }
@@ -262,13 +259,13 @@ impl Tcp {
     /// Whether a connection, a half-open one, or a record of TIME_WAIT has this tuple.
     #[must_use]
     pub fn has(&self, tuple: &Tuple) -> bool {
-        self.table.contains_key(tuple)
+        self.entry(tuple).is_some()
     }
 
     /// The host knows that the path of a connection carries IP packets of at most `mtu` bytes: longer segments that are
     /// in flight are sent again in pieces.
     pub fn path_carries(&mut self, tuple: &Tuple, mtu: u16) {
-        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        let Some(Entry::Connection(index)) = self.entry(tuple) else { return };
         if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
             connection.path_carries(mtu, &self.shared);
             self.touch(index);
@@ -277,7 +274,7 @@ impl Tcp {
 
     /// A router has said of another connection with the same peer that the path carries IP packets of at most `mtu` bytes.
     pub fn path_said(&mut self, now: Instant, tuple: &Tuple, mtu: u16) {
-        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        let Some(Entry::Connection(index)) = self.entry(tuple) else { return };
         if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
             connection.path_said(now, mtu, &self.shared);
             self.touch(index);
@@ -287,7 +284,7 @@ impl Tcp {
     /// Whether the tuple stands for nothing any more and [`Self::next_gone`] has not told it yet. It will not: what stood
     /// for it is still claimed, and may begin again.
     pub fn take_back(&mut self, tuple: &Tuple) -> bool {
-        if self.table.contains_key(tuple) {
+        if self.has(tuple) {
             return false;
         }
         let Some(gone) = &mut self.gone else { return false };
@@ -299,7 +296,7 @@ impl Tcp {
     /// Ends a record of TIME_WAIT if this SYN may begin a new connection (RFC 6191): another engine has the port now.
     /// Returns whether it did.
     pub fn give_way(&mut self, tuple: &Tuple, segment: &Segment<'_>) -> bool {
-        let Some(Entry::TimeWait(index)) = self.table.get(tuple).copied() else { return false };
+        let Some(Entry::TimeWait(index)) = self.entry(tuple) else { return false };
         let Some((_, record)) = self.time_wait.get(index) else { return false };
         let replaces = record.segment(segment, self.shared.config.challenge_syns) == InTimeWait::Replace;
         if replaces {
@@ -310,7 +307,7 @@ impl Tcp {
 
     /// Resets the connection of a tuple; its program is told that it has ended. Its name stays valid until it is closed.
     pub fn give_up(&mut self, tuple: &Tuple) {
-        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else { return };
+        let Some(Entry::Connection(index)) = self.entry(tuple) else { return };
         if let Some(connection) = self.slots[index as usize].connection.as_deref_mut() {
             connection.give_up(&mut self.shared);
             self.touch(index);
@@ -358,8 +355,8 @@ impl Tcp {
     /// Accepts connections to `local`, whose address may be unspecified. At most `backlog` wait to be accepted,
     /// half-open ones included.
     pub fn listen(&mut self, local: SocketAddr, backlog: u32, options: Options) -> ListenerId {
-        let listener =
-            Listener { local, backlog: backlog.max(1), half_open: 0, options, ready: VecDeque::new() };
+        let (backlog, options) = (backlog.max(1), Arc::new(options));
+        let listener = Listener { local, backlog, half_open: 0, options, ready: VecDeque::new() };
         if let Some(index) = self.listeners.iter().position(Option::is_none) {
             self.listeners[index] = Some(listener);
             return ListenerId(index as u32);
@@ -371,7 +368,7 @@ impl Tcp {
     /// Changes what connections begin with that are accepted from now on.
     pub fn set_listener_options(&mut self, listener: ListenerId, options: Options) {
         if let Some(Some(listener)) = self.listeners.get_mut(listener.0 as usize) {
-            listener.options = options;
+            listener.options = Arc::new(options);
         }
     }
 
@@ -385,7 +382,7 @@ impl Tcp {
         for index in 0..self.half_open.entries.len() as u32 {
             let of_it = self.half_open.get(index).is_some_and(|(_, record)| record.listener == listener.0);
             if of_it && let Some((tuple, _)) = self.half_open.remove(index) {
-                self.table.remove(&tuple);
+                self.table.remove(&tuple, Entry::HalfOpen(index));
                 self.is_gone(&tuple);
                 self.half_open_wheel.set(index, Instant::NEVER);
             }
@@ -459,7 +456,7 @@ impl Tcp {
         let tuple = Tuple::new(local, remote);
         let mut iss = self.first_number(now, &tuple);
         let mut follows = false;
-        match self.table.get(&tuple).copied() {
+        match self.entry(&tuple) {
             Some(Entry::TimeWait(index)) => {
                 let Some((_, record)) = self.time_wait.get(index) else { return Err(ConnectError::InUse) };
                 if !self.shared.config.timestamps || !record.may_be_opened(now) {
@@ -481,7 +478,7 @@ impl Tcp {
             return Err(ConnectError::Full);
         }
         let offset = self.clock_offset(&tuple);
-        let connection = Connection::connect(tuple, iss, offset, options, now, &self.shared);
+        let connection = Connection::connect(tuple, iss, offset, Arc::new(options), now, &self.shared);
         let id = self.add(tuple, connection);
         self.touch(id.index);
         Ok(id)
@@ -498,7 +495,7 @@ impl Tcp {
         });
         let slot = &mut self.slots[index as usize];
         slot.connection = Some(Box::new(connection));
-        self.table.insert(tuple, Entry::Connection(index));
+        self.table.add(&tuple, Entry::Connection(index));
         ConnectionId { index, generation: slot.generation }
     }
 
@@ -675,7 +672,7 @@ impl Tcp {
     /// Whether a handshake is under way for this tuple, which its peer has begun.
     #[must_use]
     pub fn is_half_open(&self, tuple: &Tuple) -> bool {
-        matches!(self.table.get(tuple), Some(Entry::HalfOpen(_)))
+        matches!(self.entry(tuple), Some(Entry::HalfOpen(_)))
     }
 
     /// Answers the SYN of a half-open connection once more: a peer that has had an answer acknowledges it again.
@@ -686,7 +683,7 @@ impl Tcp {
     /// Leaves a half-open connection to the kernel, if its peer has repeated its SYN with this number: it has had no answer.
     /// Returns whether it did; [`Self::next_gone`] does not tell it.
     pub fn leave_half_open(&mut self, tuple: &Tuple, sequence: u32) -> bool {
-        let Some(Entry::HalfOpen(index)) = self.table.get(tuple).copied() else { return false };
+        let Some(Entry::HalfOpen(index)) = self.entry(tuple) else { return false };
         if !self.half_open.get(index).is_some_and(|(_, record)| record.irs == Seq(sequence)) {
             return false;
         }
@@ -733,8 +730,8 @@ impl Tcp {
     /// The number of a half-open connection, if there is one between these ends.
     #[must_use]
     pub fn half_open_number(&self, tuple: &Tuple) -> Option<u32> {
-        match self.table.get(tuple) {
-            Some(Entry::HalfOpen(index)) => Some(*index),
+        match self.entry(tuple) {
+            Some(Entry::HalfOpen(index)) => Some(index),
             _ => None,
         }
     }
@@ -805,7 +802,19 @@ impl Tcp {
 
     /// What a tuple stands for. No type of the caller's has a part in it, so it is compiled here, in one piece.
     fn entry(&self, tuple: &Tuple) -> Option<Entry> {
-        self.table.get(tuple).copied()
+        self.table.get(tuple, |entry| self.owner(entry))
+    }
+
+    /// The tuple of what is in the table.
+    #[inline]
+    fn owner(&self, entry: Entry) -> Option<&Tuple> {
+        match entry {
+            Entry::Connection(index) => {
+                self.slots.get(index as usize)?.connection.as_deref().map(|connection| &connection.tuple)
+            }
+            Entry::HalfOpen(index) => self.half_open.tuple(index),
+            Entry::TimeWait(index) => self.time_wait.tuple(index),
+        }
     }
 
     #[inline(always)]
@@ -848,6 +857,7 @@ impl Tcp {
         let tuple = connection.tuple;
         let (fresh, reply) = connection.segment(now, segment, &mut self.shared);
         deliver(now, id, connection, &mut self.shared, segment, fresh, host);
+        connection.tidy();
         if reply == Reply::Reset && record::reset(&tuple, segment, sink) {
             self.shared.counters.resets_out += 1;
         }
@@ -919,15 +929,14 @@ impl Tcp {
             let tuple = connection.tuple;
             let record = waits.then(|| connection.time_wait(now, self.shared.config.time_wait_time));
             connection.opened_by = OpenedBy::Detached;
-            self.table.remove(&tuple);
+            self.table.remove(&tuple, Entry::Connection(index));
             if !record.is_some_and(|record| self.begin_time_wait(tuple, record)) {
                 self.is_gone(&tuple);
             }
         } else if connection.opened_by == OpenedBy::Detached
-            && self.table.get(&connection.tuple) == Some(&Entry::Connection(index))
+            && self.table.remove(&connection.tuple, Entry::Connection(index))
         {
             let tuple = connection.tuple;
-            self.table.remove(&tuple);
             self.is_gone(&tuple);
         }
         let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
@@ -957,7 +966,7 @@ impl Tcp {
         let until = record.until;
         let index = self.time_wait.add(tuple, record);
         let uses = self.time_wait.uses(index).unwrap_or(0);
-        self.table.insert(tuple, Entry::TimeWait(index));
+        self.table.add(&tuple, Entry::TimeWait(index));
         self.time_wait_order.push_back((until, index, uses));
         true
     }
@@ -971,9 +980,7 @@ impl Tcp {
     /// Ends a record of TIME_WAIT whose tuple goes on; returns the tuple.
     fn replace_time_wait(&mut self, index: u32) -> Option<Tuple> {
         let (tuple, _) = self.time_wait.remove(index)?;
-        let is_it = self.table.get(&tuple) == Some(&Entry::TimeWait(index));
-        is_it.then(|| self.table.remove(&tuple));
-        is_it.then_some(tuple)
+        self.table.remove(&tuple, Entry::TimeWait(index)).then_some(tuple)
     }
 
     fn in_time_wait(
@@ -1100,7 +1107,7 @@ impl Tcp {
         let record =
             HalfOpen::new(&handshake, self.clock_offset(tuple), listener, self.shared.config.scale(), now);
         let index = self.half_open.add(*tuple, record);
-        self.table.insert(*tuple, Entry::HalfOpen(index));
+        self.table.add(tuple, Entry::HalfOpen(index));
         if let Some(Some(listener)) = self.listeners.get_mut(listener as usize) {
             listener.half_open += 1;
         }
@@ -1111,7 +1118,7 @@ impl Tcp {
     fn answer_syn(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
         let Some((tuple, record)) = self.half_open.get(index) else { return };
         let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
-        let options = options.map(|listener| listener.options).unwrap_or_default();
+        let options = options.map(|listener| Arc::clone(&listener.options)).unwrap_or_default();
         let config = &self.shared.config;
         if record.answer(now, tuple, &options, config, sink) {
             self.shared.counters.segments_out += 1;
@@ -1128,7 +1135,7 @@ impl Tcp {
     fn replace_half_open(&mut self, index: u32) -> Option<Tuple> {
         let (tuple, record) = self.half_open.remove(index)?;
         self.half_open_wheel.set(index, Instant::NEVER);
-        self.table.remove(&tuple);
+        self.table.remove(&tuple, Entry::HalfOpen(index));
         if let Some(Some(listener)) = self.listeners.get_mut(record.listener as usize) {
             listener.half_open = listener.half_open.saturating_sub(1);
         }
@@ -1156,7 +1163,7 @@ impl Tcp {
             return Verdict::Answered;
         }
         let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
-        let options = options.map(|listener| listener.options).unwrap_or_default();
+        let options = options.map(|listener| Arc::clone(&listener.options)).unwrap_or_default();
         let window = options.receive_buffer.unwrap_or(self.shared.config.receive_initial).min(65_535);
         let old = record.is_old(segment) && !segment.has(Flags::RST);
         let acceptable = !segment.end().before(next) && segment.seq.before(next + window.max(1));
@@ -1229,7 +1236,7 @@ impl Tcp {
         index: u32,
         tuple: &Tuple,
         record: &HalfOpen,
-        options: Options,
+        options: Arc<Options>,
         segment: &Segment<'_>,
         host: &mut impl Host,
         sink: &mut impl Sink,
@@ -1265,7 +1272,7 @@ impl Tcp {
     /// Takes an ICMP error that quotes a segment of `tuple` with sequence number `seq`. It counts only if that is in
     /// flight (RFC 5927 section 4.1), and if it does not say less than every link of IPv6 carries. Returns whether it does.
     pub fn icmp(&mut self, now: Instant, tuple: &Tuple, seq: u32, error: IcmpError) -> bool {
-        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else {
+        let Some(Entry::Connection(index)) = self.entry(tuple) else {
             self.shared.counters.icmp_refused += 1;
             return false;
         };

@@ -70,8 +70,9 @@ struct Tracked<L: Listener, C> {
     source: Source,
     /// Why it is not on the fast path, if it is not.
     why: WhyKernel,
-    /// Since when it has been idle, if it is listed among the connections that can be closed for a new one.
-    idle_since: Option<Instant>,
+    /// Since when it has been idle, if it is listed among the connections that can be closed for a new one; `NEVER`: it is
+    /// not.
+    idle_since: Instant,
 }
 
 impl<L: Listener, C> Tracked<L, C> {
@@ -496,7 +497,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         call.counters.stream_bytes_in.add(received as u64);
         call.counters.stream_bytes_out.add(sent as u64);
         let is_plain = connection.is_plain() && !connection.has_timer();
-        if after == After::Keep && before == 0 && is_plain && idle_since.is_some() {
+        if after == After::Keep && before == 0 && is_plain && *idle_since != Instant::NEVER {
             return;
         }
         self.note(number, before, after, call);
@@ -529,8 +530,8 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             self.deadlines.set(number, deadline);
         }
         let moved = connection.touched() == call.now;
-        if idle_since.is_none() && connection.is_idle() {
-            *idle_since = Some(connection.touched());
+        if *idle_since == Instant::NEVER && connection.is_idle() {
+            *idle_since = connection.touched();
             self.sources.list(*source, connection.touched(), number);
         }
         if held == 0 {
@@ -627,8 +628,8 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
             self.totals.holds(held, 0);
             call.counters.queued_bytes.set(self.held);
         }
-        if let Some(since) = idle_since {
-            self.sources.unlist(source, since, number);
+        if idle_since != Instant::NEVER {
+            self.sources.unlist(source, idle_since, number);
         }
         self.sources.closed(source);
         self.totals.closed(source);

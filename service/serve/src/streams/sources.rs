@@ -6,21 +6,23 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use twinpath_time::Instant;
 
-/// A source of connections.
+/// A source of connections: the upper 64 bits of an IPv6 address, or an IPv4 address below 32 bits of a block that is
+/// reserved (0000::/8, RFC 4291 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Source(IpAddr);
+pub(crate) struct Source(u64);
 
 impl Source {
+    const IPV4: u64 = 0x00ff_ffff << 32;
+
     pub(crate) fn of(peer: IpAddr) -> Self {
-        const PREFIX: u128 = !0 << 64;
         match peer.to_canonical() {
-            IpAddr::V6(v6) => Self(Ipv6Addr::from_bits(v6.to_bits() & PREFIX).into()),
-            v4 @ IpAddr::V4(_) => Self(v4),
+            IpAddr::V6(v6) => Self((v6.to_bits() >> 64) as u64),
+            IpAddr::V4(v4) => Self(Self::IPV4 | u64::from(v4.to_bits())),
         }
     }
 }
@@ -172,7 +174,7 @@ mod tests {
         let counts = SourceCounts::new(1024);
         let greedy = source("192.0.2.1");
         assert_eq!((0..1000).filter(|_| counts.opened(greedy, 100)).count(), 100);
-        let others = |last: u32| Source(IpAddr::V4((0x0a00_0000 + last).into()));
+        let others = |last: u32| Source::of(IpAddr::V4((0x0a00_0000 + last).into()));
         // With a limit of 1, a shared counter might refuse one of them.
         assert_eq!((0..900).filter(|last| counts.opened(others(*last), 4)).count(), 900);
         counts.closed(greedy);

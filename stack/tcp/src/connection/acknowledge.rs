@@ -163,8 +163,8 @@ impl Connection {
         self.totals.bytes_acked += u64::from(bytes);
         (self.retries, self.backoff) = (0, 0);
         self.stalled_since = now;
-        if self.cwr_end.is_some_and(|end| !ack.before(end)) {
-            self.cwr_end = None;
+        if self.rare.cwr_end.is_some_and(|end| !ack.before(end)) {
+            self.rare.cwr_end = None;
         }
         self.set(flag::REARM);
         if self.is(flag::CORKED) {
@@ -201,7 +201,7 @@ impl Connection {
                 self.state = State::FinWait2;
                 if self.is(flag::ORPHAN) {
                     let wait = self.options.fin_wait.unwrap_or(shared.config.fin_wait_time);
-                    self.end_at = now + wait;
+                    self.rare.end_at = now + wait;
                 }
             }
             State::Closing => self.finish_both(now, shared),
@@ -262,13 +262,13 @@ impl Connection {
 
     fn take_dsack(&mut self, start: Seq, end: Seq) {
         self.totals.duplicates = self.totals.duplicates.wrapping_add(1);
-        let Some(marker) = self.undo.marker else { return };
-        if let Some(left) = self.undo.retransmissions
+        let Some(marker) = self.rare.undo.marker else { return };
+        if let Some(left) = self.rare.undo.retransmissions
             && left > 0
             && end.after(marker)
         {
             let segments = end.since(start).div_ceil(u32::from(self.mss).max(1)).max(1);
-            self.undo.retransmissions = Some(left.saturating_sub(segments));
+            self.rare.undo.retransmissions = Some(left.saturating_sub(segments));
         }
     }
 
@@ -328,7 +328,7 @@ impl Connection {
         let delivered = change.segments();
         if matches!(self.network, Network::Reduced | Network::Recovery) {
             let safe = change.advances && self.flight.lost <= change.lost && !change.congestion;
-            if let Some(cwnd) = self.prr.allowed(delivered, self.flight.in_flight(), safe) {
+            if let Some(cwnd) = self.rare.prr.allowed(delivered, self.flight.in_flight(), safe) {
                 self.window.cwnd = cwnd.max(1);
             }
             return;

@@ -1,5 +1,7 @@
 //! What a program calls.
 
+use std::sync::Arc;
+
 use twinpath_time::{Duration, Instant};
 
 use super::{Connection, Ended, Network, ROOM_MAX, ROOM_MIN, Said, Shared, State, flag};
@@ -67,13 +69,15 @@ impl Connection {
     /// What is written now has its usual end.
     #[cold]
     pub(super) fn ends_piece(&mut self) {
-        self.marks.more = false;
+        if let Some(rare) = self.rare.there() {
+            rare.marks.more = false;
+        }
         self.note_marks();
     }
 
     /// To be called when marks have come or gone.
     pub(super) fn note_marks(&mut self) {
-        if self.marks.is_plain() && self.urgent == 0 {
+        if self.rare.marks.is_plain() && self.rare.urgent == 0 {
             self.clear(flag::MARKED);
         } else {
             self.set(flag::MARKED);
@@ -83,7 +87,9 @@ impl Connection {
     /// The bytes up to `next` were sent.
     #[cold]
     pub(super) fn marks_were_sent(&mut self, next: Seq, shared: &mut Shared) {
-        self.marks.sent(next, &mut shared.pool);
+        if let Some(rare) = self.rare.there() {
+            rare.marks.sent(next, &mut shared.pool);
+        }
         self.note_marks();
     }
 
@@ -91,14 +97,17 @@ impl Connection {
     pub(crate) fn commit_as(&mut self, count: usize, end: End, shared: &mut Shared) {
         match end {
             End::More if count > 0 => {
-                self.marks.begin_more(self.write_end());
+                let start = self.write_end();
+                self.rare.marks.begin_more(start);
                 self.send.commit(count);
-                self.marks.add_more(self.write_end(), self.max_window, &mut shared.pool);
+                let (end, max_window) = (self.write_end(), self.max_window);
+                self.rare.marks.add_more(end, max_window, &mut shared.pool);
                 self.set(flag::CORKED | flag::MARKED);
             }
             End::Record if count > 0 => {
                 self.commit(count);
-                self.marks.add_record(self.write_end(), &mut shared.pool);
+                let end = self.write_end();
+                self.rare.marks.add_record(end, &mut shared.pool);
                 self.note_marks();
             }
             End::Urgent if count > 0 => {
@@ -114,7 +123,13 @@ impl Connection {
     pub(super) fn uncork(&mut self) {
         if !self.options.cork {
             self.clear(flag::CORKED);
-            self.cork_at = Instant::NEVER;
+            self.forget_cork();
+        }
+    }
+
+    fn forget_cork(&mut self) {
+        if let Some(rare) = self.rare.there() {
+            rare.cork_at = Instant::NEVER;
         }
     }
 
@@ -175,7 +190,7 @@ impl Connection {
     /// The program has read the first `count` bytes of the receive buffer: [`Self::consumed`] follows.
     pub(crate) fn discard(&mut self, count: usize, shared: &mut Shared) {
         self.receive.discard(count);
-        if self.receive.is_empty() && self.reassembly.is_empty() {
+        if self.receive.is_empty() && self.rare.reassembly.is_empty() {
             self.receive.release(&mut shared.pool);
         }
     }
@@ -304,7 +319,7 @@ impl Connection {
             if wait.is_zero() {
                 self.end(Ended::Aborted, shared);
             } else {
-                self.end_at = now + wait;
+                self.rare.end_at = now + wait;
             }
         }
     }
@@ -331,12 +346,12 @@ impl Connection {
         if self.state != State::SynSent {
             self.set(flag::SEND_RESET);
         }
-        self.end(self.soft_error.unwrap_or(Ended::Unreachable), shared);
+        self.end(self.rare.soft_error.unwrap_or(Ended::Unreachable), shared);
     }
 
     /// Copies into the flags what each segment asks for.
     pub(super) fn copy_options(&mut self) {
-        let waits = self.is(flag::CORKED) && self.marks.more;
+        let waits = self.is(flag::CORKED) && self.rare.marks.more;
         self.clear(flag::CORKED | flag::QUICK_ACK);
         if self.options.cork || waits {
             self.set(flag::CORKED);
@@ -356,7 +371,7 @@ impl Connection {
 
     /// Changes what the program has set.
     pub(crate) fn set_options(&mut self, now: Instant, options: Options, shared: &Shared) {
-        let before = core::mem::replace(&mut *self.options, options);
+        let before = core::mem::replace(&mut self.options, Arc::new(options));
         if let Some(limit) = options.receive_buffer {
             self.receive_limit = limit;
         }
@@ -364,7 +379,7 @@ impl Connection {
             self.send_limit = limit;
         }
         if before.cork && !options.cork || !before.no_delay && options.no_delay {
-            self.cork_at = Instant::NEVER;
+            self.forget_cork();
             if self.unsent() > 0 {
                 self.set(flag::UNCORK);
             }
@@ -466,7 +481,7 @@ impl Connection {
             shared.counters.failed_opens += 1;
             self.end(Ended::Refused, shared);
         } else {
-            self.soft_error = Some(if hard { Ended::Refused } else { Ended::Unreachable });
+            self.rare.soft_error = Some(if hard { Ended::Refused } else { Ended::Unreachable });
         }
     }
 

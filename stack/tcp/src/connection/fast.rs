@@ -53,8 +53,7 @@ impl Connection {
             && self.network == Network::Open
             && self.flags & UNUSUAL_IN == 0
             && self.receive.is_empty()
-            && self.reassembly.is_empty()
-            && self.fin.is_none()
+            && (self.rare.is_none() || self.rare.reassembly.is_empty() && self.rare.fin.is_none())
             && !segment.options.has_sack_blocks()
             && segment.options.user_timeout.is_none()
             && self.keepalive_at == Instant::NEVER;
@@ -178,8 +177,7 @@ impl Connection {
             && self.flags & UNUSUAL_OUT == 0
             && self.flight.is_empty()
             && self.window.cwnd > 0
-            && self.duplicate.is_none()
-            && self.reassembly.is_empty()
+            && (self.rare.is_none() || self.rare.duplicate.is_none() && self.rare.reassembly.is_empty())
             && now.nanos_since(self.last_sent) <= u64::from(self.rtt.rto_us()) * 1000;
         if !usual {
             return None;

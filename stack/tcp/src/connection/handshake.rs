@@ -1,5 +1,7 @@
 //! How a connection begins.
 
+use std::sync::Arc;
+
 use twinpath_time::{Duration, Instant};
 
 use super::{Connection, Events, Rack, Said, Shared, State, Timer, Tuning, flag};
@@ -7,7 +9,6 @@ use crate::clock::micros;
 use crate::config::{Config, Options};
 use crate::congestion::{Congestion, Window};
 use crate::handshake::{Handshake, MSS_DEFAULT, MSS_MIN, OpenedBy};
-use crate::prr::Prr;
 use crate::rtt::Rtt;
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
@@ -24,7 +25,7 @@ impl Connection {
         tuple: Tuple,
         iss: Seq,
         ts_offset: u32,
-        options: Options,
+        options: Arc<Options>,
         now: Instant,
         shared: &Shared,
     ) -> Self {
@@ -41,7 +42,7 @@ impl Connection {
         tuple: Tuple,
         handshake: &Handshake,
         ts_offset: u32,
-        options: Options,
+        options: Arc<Options>,
         listener: u32,
         now: Instant,
         shared: &mut Shared,
@@ -56,7 +57,14 @@ impl Connection {
         connection
     }
 
-    fn new(tuple: Tuple, iss: Seq, ts_offset: u32, options: Options, now: Instant, config: &Config) -> Self {
+    fn new(
+        tuple: Tuple,
+        iss: Seq,
+        ts_offset: u32,
+        options: Arc<Options>,
+        now: Instant,
+        config: &Config,
+    ) -> Self {
         let initial = options.receive_buffer.unwrap_or(config.receive_initial);
         let rto_min_us = u32::try_from(config.rto_min.as_micros()).unwrap_or(u32::MAX);
         let kind = options.congestion.unwrap_or(config.congestion);
@@ -83,7 +91,6 @@ impl Connection {
             tuple,
             rtt: Rtt::new(rto_min_us),
             congestion: Congestion::new(kind),
-            prr: Prr::enter(config.initial_window, Window::INFINITE),
             rack: Rack { end: iss, round: iss, steps: 1, ..Rack::default() },
             high_seq: iss,
             small_end: iss,
@@ -96,13 +103,11 @@ impl Connection {
             tuning: Tuning { space: initial, since: now, edge_at: now, ..Tuning::default() },
             stalled_since: now,
             keepalive_at: Instant::NEVER,
-            end_at: Instant::NEVER,
-            cork_at: Instant::NEVER,
             mtu: config.mtu,
             said: Said::Nothing,
             own_mss: config.mtu.saturating_sub(tuple.headers()),
             peer_mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
-            options: Box::new(options),
+            options,
             window_used_end: iss,
             #[cfg(test)]
             straight: true,
@@ -135,7 +140,9 @@ impl Connection {
         if handshake.ecn {
             self.set(flag::ECN);
         }
-        self.peer_timeout = handshake.user_timeout;
+        if handshake.user_timeout.is_some() {
+            self.rare.peer_timeout = handshake.user_timeout;
+        }
         self.fit_segments(config);
         self.tuning.edge = self.rcv_nxt + self.rcv_wnd;
     }

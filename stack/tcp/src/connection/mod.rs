@@ -8,6 +8,7 @@ mod check;
 mod fast;
 mod handshake;
 mod output;
+mod rare;
 mod receive;
 mod recovery;
 mod snapshot;
@@ -15,9 +16,9 @@ mod timers;
 mod urgent;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::tcp::UserTimeout;
 
 use crate::buffer::{Buffer, Pool};
 use crate::config::{Config, CongestionKind, Options};
@@ -25,15 +26,13 @@ use crate::congestion::{Congestion, Window};
 use crate::counters::Counters;
 use crate::flight::{Flight, Sent};
 use crate::handshake::OpenedBy;
-use crate::marks::Marks;
-use crate::prr::Prr;
-use crate::reassembly::Reassembly;
 use crate::record::{TimeWait, milliseconds};
 use crate::rtt::Rtt;
 use crate::segment::Tuple;
 use crate::seq::Seq;
 use crate::state::{Ended, Events, Network, State};
 
+use self::rare::Apart;
 pub use self::snapshot::{Snapshot, Windows};
 
 /// Room that a program is lent at first, and at most, bytes.
@@ -162,7 +161,7 @@ struct Rack {
 }
 
 /// What undoing a reduction needs (RFC 3522, RFC 3708).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Undo {
     /// `snd_una` when the reduction began; `None`: nothing is to be undone.
     marker: Option<Seq>,
@@ -285,28 +284,20 @@ pub(crate) struct Connection {
     last_sent: Instant,
     flight: Flight,
     pub(crate) send: Buffer,
-    marks: Marks,
     pub(crate) receive: Buffer,
 
     // What some segments need.
     pub(crate) tuple: Tuple,
     rtt: Rtt,
     congestion: Congestion,
-    prr: Prr,
     rack: Rack,
-    undo: Undo,
-    reassembly: Reassembly,
-    /// The peer's FIN, if it came out of order: the number behind it.
-    fin: Option<Seq>,
-    /// A duplicate to be reported (RFC 2883).
-    duplicate: Option<(Seq, Seq)>,
+    rare: Apart,
     /// What was sent when the last reduction began.
     high_seq: Seq,
     /// The probe in flight ends here (RFC 8985 section 7.3).
     probe_end: Option<Seq>,
     /// The end of the last segment that was not full-sized (RFC 9293 section 3.7.4).
     small_end: Seq,
-    /// When ECN last reduced the window, what was sent then.
     reordering: u32,
     /// The largest window that the peer has offered.
     max_window: u32,
@@ -319,10 +310,6 @@ pub(crate) struct Connection {
     pub(crate) lent: u32,
     /// Room that it is lent at a time.
     room_hint: u32,
-    /// Urgent data ends behind so many bytes of the peer's stream; a count does not wrap, as a number would.
-    urgent_end: u64,
-    /// Bytes of the send buffer up to the last urgent one (RFC 9293 section 3.3.1, SND.UP); 0 without urgent data.
-    urgent: u32,
     /// The limits of buffers.
     receive_limit: u32,
     send_limit: u32,
@@ -330,15 +317,9 @@ pub(crate) struct Connection {
     retries: u8,
     probes: u8,
     keepalive_probes: u8,
-    /// What the peer said last of its user timeout (RFC 5482).
-    peer_timeout: Option<UserTimeout>,
     /// Since when nothing was acknowledged although something is in flight.
     stalled_since: Instant,
     keepalive_at: Instant,
-    /// When an orphan, FIN_WAIT_2 or a cork ends.
-    end_at: Instant,
-    cork_at: Instant,
-    challenged_at: Instant,
     /// What the path carries, bytes of an IP packet, and whether somebody has said so.
     mtu: u16,
     said: Said,
@@ -348,16 +329,14 @@ pub(crate) struct Connection {
     peer_mss: u16,
     pub(crate) ended: Option<Ended>,
     pub(crate) opened_by: OpenedBy,
-    /// Apart: few of them are needed for a segment.
-    pub(crate) options: Box<Options>,
+    /// Shared with the other connections of its listener, until it sets its own.
+    pub(crate) options: Arc<Options>,
     limited: Limited,
     window_used: u32,
     window_used_end: Seq,
     /// A segment lost before was sent again up to here (limited transmit, RFC 3042).
     dupacks: u32,
-    cwr_end: Option<Seq>,
     pub(crate) totals: Totals,
-    soft_error: Option<Ended>,
     listed: bool,
     announced: bool,
     /// There was no memory for what the program wants to write.
@@ -522,15 +501,18 @@ impl Connection {
         self.flight.clear();
         self.flight.release(&mut shared.flights);
         self.send.release(&mut shared.pool);
-        self.marks.clear(&mut shared.pool);
         self.flags &= !flag::MARKED;
-        self.urgent = 0;
-        if !matches!(why, Ended::Finished) {
-            // Bytes that have arrived in order can still be read, as from a socket of Linux.
-            self.reassembly.clear();
+        if let Some(rare) = self.rare.there() {
+            rare.marks.clear(&mut shared.pool);
+            rare.urgent = 0;
+            if !matches!(why, Ended::Finished) {
+                // Bytes that have arrived in order can still be read, as from a socket of Linux.
+                rare.reassembly.clear();
+            }
+            (rare.end_at, rare.cork_at) = (Instant::NEVER, Instant::NEVER);
         }
         (self.timer, self.timer_at, self.ack_at) = (Timer::None, Instant::NEVER, Instant::NEVER);
-        (self.keepalive_at, self.end_at, self.cork_at) = (Instant::NEVER, Instant::NEVER, Instant::NEVER);
+        self.keepalive_at = Instant::NEVER;
         self.clear(
             flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE | flag::TIMEOUT_DUE,
         );
@@ -543,7 +525,7 @@ impl Connection {
 
     /// Gives back the memory that holds nothing.
     fn release(&mut self, shared: &mut Shared) {
-        if self.receive.is_empty() && self.reassembly.is_empty() {
+        if self.receive.is_empty() && self.rare.reassembly.is_empty() {
             self.receive.release(&mut shared.pool);
         }
         if self.send.is_empty() {
@@ -551,13 +533,23 @@ impl Connection {
         }
     }
 
+    /// Gives back the memory of what is rare, if it is over.
+    #[inline]
+    pub(crate) fn tidy(&mut self) {
+        if !self.rare.is_none() && self.network == Network::Open {
+            self.rare.tidy();
+        }
+    }
+
     /// Gives everything back.
     pub(crate) fn drop_buffers(&mut self, shared: &mut Shared) {
         self.flight.clear();
         self.flight.release(&mut shared.flights);
-        self.reassembly.clear();
         self.send.release(&mut shared.pool);
-        self.marks.clear(&mut shared.pool);
+        if let Some(rare) = self.rare.there() {
+            rare.reassembly.clear();
+            rare.marks.clear(&mut shared.pool);
+        }
         self.receive.release(&mut shared.pool);
     }
 
@@ -593,9 +585,9 @@ impl Connection {
     pub(crate) fn memory(&self) -> usize {
         self.send.memory()
             + self.receive.memory()
-            + self.marks.memory()
+            + self.rare.marks.memory()
             + self.flight.memory()
-            + self.reassembly.memory()
+            + self.rare.reassembly.memory()
     }
 }
 
@@ -604,9 +596,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_connection_costs_less_than_a_kibibyte() {
-        let table = size_of::<Tuple>() + 16;
-        let each = size_of::<Connection>() + table + twinpath_time::Wheel::BYTES_EACH + 32;
-        assert!(each <= 1024, "{each} bytes, {} of them the connection", size_of::<Connection>());
+    fn an_idle_connection_costs_three_quarters_of_a_kibibyte() {
+        // The engine's table, place and wheel; services have a quarter beside it.
+        let each = size_of::<Connection>() + 16 + 16 + twinpath_time::Wheel::BYTES_EACH;
+        assert!(each <= 768, "{each} bytes, {} of them the connection", size_of::<Connection>());
     }
 }

@@ -117,13 +117,13 @@ impl Connection {
     #[inline]
     fn piece(&self) -> u32 {
         let unsent = self.unsent();
-        self.marks.record_end().map_or(unsent, |end| unsent.min(end.since(self.snd_nxt)))
+        self.rare.marks.record_end().map_or(unsent, |end| unsent.min(end.since(self.snd_nxt)))
     }
 
     /// Of the next `len` bytes, those up to the segment that PSH goes with: it would come too late behind others.
     #[inline]
     fn with_push(&self, len: u32) -> u32 {
-        match self.marks.first() {
+        match self.rare.marks.first() {
             Some(end) => len.min(end.since(self.snd_nxt).next_multiple_of(u32::from(self.mss))),
             None => len,
         }
@@ -238,8 +238,8 @@ impl Connection {
             return false;
         }
         if self.is(flag::CORKED) {
-            if self.cork_at == Instant::NEVER {
-                self.cork_at = now + CORK_TIME;
+            if self.rare.cork_at == Instant::NEVER {
+                self.rare.cork_at = now + CORK_TIME;
             }
             return true;
         }
@@ -302,7 +302,7 @@ impl Connection {
         let start = self.snd_nxt;
         let unsent = self.unsent();
         let last = len == unsent;
-        let ends = self.marks.has_end(start + len) || last && !self.marks.more;
+        let ends = self.rare.marks.has_end(start + len) || last && !self.rare.marks.more;
         // FIN needs a number of the window, as a byte does.
         let fits = len < self.window_end().since(start);
         let fin = last && fits && self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
@@ -326,7 +326,9 @@ impl Connection {
         self.send_record(now, &record, shared, sink)?;
         let first = self.flight.is_empty();
         self.flight.push(record, &mut shared.flights);
-        self.prr.sent(record.count);
+        if let Some(rare) = self.rare.there() {
+            rare.prr.sent(record.count);
+        }
         self.snd_nxt = record.end;
         if self.is(flag::MARKED) {
             self.marks_were_sent(start + len, shared);
@@ -466,13 +468,13 @@ impl Connection {
             return Ok(false);
         }
         self.send_record(now, &record, shared, sink)?;
-        if self.undo.stamp.is_none() {
-            self.undo.stamp = Some(self.stamp(now));
+        if self.rare.undo.stamp.is_none() {
+            self.rare.undo.stamp = Some(self.stamp(now));
         }
-        let known = self.undo.retransmissions.unwrap_or(0);
-        self.undo.retransmissions = Some(known + record.count);
+        let known = self.rare.undo.retransmissions.unwrap_or(0);
+        self.rare.undo.retransmissions = Some(known + record.count);
         self.flight.sent_again(index, now);
-        self.prr.sent(record.count);
+        self.rare.prr.sent(record.count);
         shared.counters.retransmitted += u64::from(record.count);
         self.totals.retransmitted += record.count;
         self.totals.bytes_retransmitted += u64::from(record.end - record.start);
@@ -594,7 +596,7 @@ impl Connection {
         if self.is(flag::TIMESTAMPS) {
             options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
         }
-        if self.duplicate.is_some() || !self.reassembly.is_empty() {
+        if self.rare.duplicate.is_some() || !self.rare.reassembly.is_empty() {
             let room = u32::from(self.mss).saturating_sub(len).saturating_sub(4) / 8;
             self.add_blocks(&mut options, room as usize);
         }
@@ -609,19 +611,19 @@ impl Connection {
         }
         let mut blocks = [(0, 0); tcp::SACK_BLOCKS_MAX + 1];
         let mut count = 0;
-        let duplicate = self.duplicate.take();
+        let duplicate = self.rare.duplicate.take();
         if let Some((start, end)) = duplicate {
             blocks[0] = (start.0, end.0);
             count = 1;
             // RFC 2883 section 4: the block that holds the duplicate follows.
-            if let Some((from, to)) = self.reassembly.around(start) {
+            if let Some((from, to)) = self.rare.reassembly.around(start) {
                 blocks[1] = (from.0, to.0);
                 count = 2;
             }
         }
         let known = count;
         let mut ranges = [(0, 0); tcp::SACK_BLOCKS_MAX];
-        let found = self.reassembly.report(&mut ranges);
+        let found = self.rare.reassembly.report(&mut ranges);
         for range in &ranges[..found] {
             if count < blocks.len() && !(known == 2 && blocks[1] == *range) {
                 blocks[count] = *range;
@@ -647,20 +649,22 @@ impl Connection {
 
     /// What [`Self::header`], [`Self::options`] and [`Self::add_timeout`] change: the sink may have no room.
     #[inline]
-    const fn offered(&self) -> Offered {
+    fn offered(&self) -> Offered {
         Offered {
             wup: self.rcv_wup,
             wnd: self.rcv_wnd,
-            duplicate: self.duplicate,
+            duplicate: self.rare.duplicate,
             timeout_due: self.flags & flag::TIMEOUT_DUE,
         }
     }
 
     /// The segment did not leave.
     #[cold]
-    const fn unsay(&mut self, offered: Offered) -> Full {
+    fn unsay(&mut self, offered: Offered) -> Full {
         (self.rcv_wup, self.rcv_wnd) = (offered.wup, offered.wnd);
-        self.duplicate = offered.duplicate;
+        if offered.duplicate.is_some() {
+            self.rare.duplicate = offered.duplicate;
+        }
         self.flags |= offered.timeout_due;
         Full
     }
@@ -736,7 +740,7 @@ impl Connection {
         if self.is(flag::MARKED) {
             self.point(&mut header);
         }
-        let gaps = self.duplicate.is_some() || !self.reassembly.is_empty();
+        let gaps = self.rare.duplicate.is_some() || !self.rare.reassembly.is_empty();
         let mut options = self.options(now, len.min(u32::from(record.unit)));
         let (said, plain) = (options.len(), if self.is(flag::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 });
         if self.is(flag::TIMEOUT_DUE) && !again {

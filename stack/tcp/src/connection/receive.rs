@@ -107,7 +107,7 @@ impl Connection {
             && !shared.pool.is_short()
             && self.receive.write_ahead(0, &segment.payload[..len], &mut shared.pool)
         {
-            self.reassembly.add(self.rcv_nxt, self.rcv_nxt + len as u32, &mut None);
+            self.rare.reassembly.add(self.rcv_nxt, self.rcv_nxt + len as u32, &mut None);
         }
     }
 
@@ -115,7 +115,7 @@ impl Connection {
     /// connection: then it comes again, and is refused.
     #[cold]
     fn take_early(&mut self, now: Instant, shared: &mut Shared) {
-        let end = self.reassembly.advance(self.rcv_nxt).filter(|_| !self.is(flag::ORPHAN));
+        let end = self.rare.reassembly.advance(self.rcv_nxt).filter(|_| !self.is(flag::ORPHAN));
         let Some(end) = end else { return self.release(shared) };
         let len = end - self.rcv_nxt;
         self.receive.commit(len as usize);
@@ -160,7 +160,7 @@ impl Connection {
             self.establish(now, &shared.config);
             shared.counters.active_opens += 1;
             self.snd_wl1 = segment.seq;
-            if !self.reassembly.is_empty() {
+            if !self.rare.reassembly.is_empty() {
                 self.take_early(now, shared);
             }
             if segment.has(Flags::SYN) {
@@ -179,7 +179,7 @@ impl Connection {
             return (Fresh::default(), Reply::None);
         }
         if segment.options.user_timeout.is_some() {
-            self.peer_timeout = segment.options.user_timeout;
+            self.rare.peer_timeout = segment.options.user_timeout;
         }
         self.echo_congestion(segment);
         if segment.has(Flags::URG) {
@@ -207,7 +207,7 @@ impl Connection {
             return false;
         }
         if segment.has(Flags::RST) {
-            let last = self.reassembly.end().filter(|_| self.is(flag::SACK));
+            let last = self.rare.reassembly.end().filter(|_| self.is(flag::SACK));
             let is_exact = segment.seq == self.rcv_nxt || Some(segment.seq) == last;
             if is_exact || !shared.config.challenge_resets {
                 self.reset(shared);
@@ -296,9 +296,9 @@ impl Connection {
     /// Whether the last answer to a segment that was refused is long enough ago.
     fn may_answer(&mut self, now: Instant, shared: &Shared) -> bool {
         let each = shared.config.challenge_interval;
-        let too_soon = self.challenged_at != Instant::ZERO && now.since(self.challenged_at) < each;
+        let too_soon = self.rare.challenged_at != Instant::ZERO && now.since(self.rare.challenged_at) < each;
         if !too_soon {
-            self.challenged_at = now;
+            self.rare.challenged_at = now;
         }
         !too_soon
     }
@@ -390,9 +390,9 @@ impl Connection {
         let units = u32::from(self.units(segment));
         self.totals.data_segments_in = self.totals.data_segments_in.wrapping_add(units);
         (self.last_received, self.data_at) = (now, now);
-        if start == self.rcv_nxt && self.reassembly.is_empty() && self.receive.is_empty() {
+        if start == self.rcv_nxt && self.rare.reassembly.is_empty() && self.receive.is_empty() {
             self.accept(now, len as u32);
-            let fin = fin || self.fin == Some(self.rcv_nxt + 1);
+            let fin = fin || self.rare.fin == Some(self.rcv_nxt + 1);
             return (Fresh { start: skip, len, fin }, Reply::None);
         }
         self.queue(now, start, &segment.payload[skip..skip + len], fin, shared);
@@ -403,7 +403,7 @@ impl Connection {
     fn queue(&mut self, now: Instant, start: Seq, payload: &[u8], fin: bool, shared: &mut Shared) {
         let distance = start - self.rcv_nxt;
         if distance > 0 && payload.is_empty() {
-            self.fin = fin.then_some(start + 1);
+            self.rare.fin = fin.then_some(start + 1);
             self.set(flag::ACK_NOW);
             return;
         }
@@ -423,10 +423,10 @@ impl Connection {
             shared.counters.out_of_order += 1;
             self.totals.out_of_order = self.totals.out_of_order.wrapping_add(1);
             if fin {
-                self.fin = Some(end + 1);
+                self.rare.fin = Some(end + 1);
             }
             let mut duplicate = None;
-            if !payload.is_empty() && !self.reassembly.add(start, end, &mut duplicate) {
+            if !payload.is_empty() && !self.rare.reassembly.add(start, end, &mut duplicate) {
                 shared.counters.no_memory += 1;
                 self.release(shared);
             }
@@ -436,14 +436,14 @@ impl Connection {
             self.set(flag::ACK_NOW);
             return;
         }
-        let had_gap = !self.reassembly.is_empty();
+        let had_gap = !self.rare.reassembly.is_empty();
         // One duplicate is reported at a time: the first (RFC 2883 section 4).
-        if self.duplicate.is_none()
-            && let Some((from, to)) = self.reassembly.overlap(start, end)
+        if self.rare.duplicate.is_none()
+            && let Some((from, to)) = self.rare.reassembly.overlap(start, end)
         {
             self.report(from, to, shared);
         }
-        let whole = self.reassembly.advance(end).unwrap_or(end);
+        let whole = self.rare.there().and_then(|rare| rare.reassembly.advance(end)).unwrap_or(end);
         let len = whole - self.rcv_nxt;
         self.receive.commit(len as usize);
         self.accept(now, len);
@@ -451,7 +451,7 @@ impl Connection {
         if had_gap {
             self.set(flag::ACK_NOW);
         }
-        if fin && whole == end || self.fin == Some(whole + 1) {
+        if fin && whole == end || self.rare.fin == Some(whole + 1) {
             self.take_fin(now, shared);
         }
     }
@@ -502,8 +502,10 @@ impl Connection {
     fn take_fin(&mut self, now: Instant, shared: &mut Shared) {
         self.rcv_nxt += 1;
         self.set(flag::FIN_RECEIVED | flag::ACK_NOW);
-        self.reassembly.clear();
-        self.fin = None;
+        if let Some(rare) = self.rare.there() {
+            rare.reassembly.clear();
+            rare.fin = None;
+        }
         self.tell(Events::READABLE);
         self.state = match self.state {
             State::FinWait1 => State::Closing,
@@ -532,7 +534,7 @@ impl Connection {
     /// Reports a duplicate with the next acknowledgement (RFC 2883).
     fn report(&mut self, start: Seq, end: Seq, shared: &Shared) {
         if self.is(flag::SACK) && shared.config.dsack && start.before(end) {
-            self.duplicate = Some((start, end));
+            self.rare.duplicate = Some((start, end));
         }
     }
 
@@ -565,7 +567,7 @@ impl Connection {
         if pending > u32::from(self.rcv_mss)
             || is_second
             || self.quick > 0 && !self.is(flag::INTERACTIVE)
-            || !self.reassembly.is_empty()
+            || !self.rare.reassembly.is_empty()
             || self.is(flag::QUICK_ACK)
         {
             self.set(flag::ACK_NOW);

@@ -17,7 +17,7 @@ impl Connection {
     #[cold]
     pub(super) fn recover(&mut self, now: Instant, change: &mut Change, shared: &mut Shared) {
         if change.congestion {
-            self.undo.ssthresh = 0;
+            self.rare.undo.ssthresh = 0;
         }
         if !self.is(flag::SACK) {
             self.count_duplicates(change);
@@ -63,9 +63,9 @@ impl Connection {
             self.begin_recovery(now, change, shared);
             return;
         }
-        if change.congestion && self.cwr_end.is_none_or(|end| !self.snd_una.before(end)) {
+        if change.congestion && self.rare.cwr_end.is_none_or(|end| !self.snd_una.before(end)) {
             self.reduce(now, shared);
-            self.cwr_end = Some(self.snd_nxt);
+            self.rare.cwr_end = Some(self.snd_nxt);
         }
         if self.network != Network::Reduced {
             self.try_open();
@@ -116,7 +116,7 @@ impl Connection {
     /// The window is the threshold from now on.
     fn end_reduction(&mut self) {
         if self.window.ssthresh < Window::INFINITE
-            && (self.network == Network::Reduced || self.undo.marker.is_some())
+            && (self.network == Network::Reduced || self.rare.undo.marker.is_some())
         {
             self.window.cwnd = self.window.ssthresh;
         }
@@ -203,7 +203,7 @@ impl Connection {
             let change = self.no_change();
             self.begin_recovery(now, &change, shared);
             // RFC 9937 section 6: as an acknowledgement of one segment that is not safe.
-            if let Some(cwnd) = self.prr.allowed(1, self.flight.in_flight(), false) {
+            if let Some(cwnd) = self.rare.prr.allowed(1, self.flight.in_flight(), false) {
                 self.window.cwnd = cwnd;
             }
         }
@@ -243,10 +243,10 @@ impl Connection {
     fn remember(&mut self, ssthresh: u32) {
         let probing = u32::from(self.probe_end.is_some() && self.is(flag::PROBE_IS_OLD));
         let left = self.flight.retransmitted + probing;
-        self.undo = Undo {
+        self.rare.undo = Undo {
             marker: Some(self.snd_una),
             retransmissions: (left > 0).then_some(left),
-            stamp: self.undo.stamp,
+            stamp: self.rare.undo.stamp,
             ssthresh,
         };
     }
@@ -254,11 +254,11 @@ impl Connection {
     #[cold]
     pub(super) fn begin_recovery(&mut self, now: Instant, change: &Change, shared: &mut Shared) {
         shared.counters.recoveries += 1;
-        self.undo.ssthresh = 0;
+        self.rare.undo.ssthresh = 0;
         let reduced = matches!(self.network, Network::Reduced | Network::Recovery);
         let present = self.present_ssthresh();
         if self.flight.retransmitted == 0 {
-            self.undo.stamp = None;
+            self.rare.undo.stamp = None;
         }
         self.remember(if change.congestion || reduced { 0 } else { present });
         if !reduced {
@@ -274,7 +274,7 @@ impl Connection {
         self.window.credit = 0;
         let before = self.window.cwnd;
         self.window.ssthresh = self.congestion.ssthresh(&self.window, now).max(2);
-        self.prr = Prr::enter(before, self.window.ssthresh);
+        self.rare.prr = Prr::enter(before, self.window.ssthresh);
         if self.is(flag::ECN) {
             self.set(flag::SEND_CWR);
         }
@@ -284,9 +284,9 @@ impl Connection {
     /// repaired one.
     #[cold]
     pub(super) fn reduce(&mut self, now: Instant, _shared: &Shared) {
-        self.undo.ssthresh = 0;
+        self.rare.undo.ssthresh = 0;
         if self.network < Network::Reduced {
-            self.undo.marker = None;
+            self.rare.undo.marker = None;
             self.begin_reduction(now);
             self.network = Network::Reduced;
         }
@@ -310,7 +310,7 @@ impl Connection {
         {
             let present = self.present_ssthresh();
             if self.flight.retransmitted == 0 && self.retries == 0 {
-                self.undo.stamp = None;
+                self.rare.undo.stamp = None;
             }
             self.window.ssthresh = self.congestion.ssthresh(&self.window, now).max(2);
             self.congestion.on_timeout();
@@ -381,16 +381,16 @@ impl Connection {
     /// Whether the reduction was for nothing: every retransmission was reported as a duplicate, or what was
     /// acknowledged had been sent before the first of them (RFC 3522).
     fn may_undo(&self) -> bool {
-        self.undo.marker.is_some() && (self.undo.retransmissions == Some(0) || self.was_delayed())
+        self.rare.undo.marker.is_some() && (self.rare.undo.retransmissions == Some(0) || self.was_delayed())
     }
 
     /// The echoed timestamp is older than the first retransmission.
     fn was_delayed(&self) -> bool {
-        match self.undo.stamp {
+        match self.rare.undo.stamp {
             None => {
-                self.undo.marker.is_some()
+                self.rare.undo.marker.is_some()
                     && self.flight.retransmitted == 0
-                    && self.undo.retransmissions.is_none()
+                    && self.rare.undo.retransmissions.is_none()
             }
             Some(first) => {
                 self.is(flag::TIMESTAMPS) && self.last_echo != 0 && Seq(self.last_echo).before(Seq(first))
@@ -402,15 +402,15 @@ impl Connection {
         if unmark {
             self.flight.lose_nothing();
         }
-        if self.undo.ssthresh > 0 {
+        if self.rare.undo.ssthresh > 0 {
             self.window.cwnd = self.congestion.undo(&self.window).max(self.window.cwnd);
-            if self.undo.ssthresh > self.window.ssthresh {
-                self.window.ssthresh = self.undo.ssthresh;
+            if self.rare.undo.ssthresh > self.window.ssthresh {
+                self.window.ssthresh = self.rare.undo.ssthresh;
             }
             self.clear(flag::SEND_CWR);
         }
         shared.counters.undos += 1;
-        self.undo.marker = None;
+        self.rare.undo.marker = None;
         // RACK looks again at what was sent.
         self.set(flag::RACK_ADVANCED);
     }
@@ -441,7 +441,7 @@ impl Connection {
     }
 
     fn undo_by_dsack(&mut self, shared: &mut Shared) -> bool {
-        let spurious = self.undo.marker.is_some() && self.undo.retransmissions == Some(0);
+        let spurious = self.rare.undo.marker.is_some() && self.rare.undo.retransmissions == Some(0);
         if spurious {
             self.widen();
             self.undo_reduction(false, shared);
@@ -473,14 +473,14 @@ impl Connection {
 
     /// A partial acknowledgement of something that was not lost at all (RFC 3522).
     fn undo_partly(&mut self, change: &Change, shared: &mut Shared) -> bool {
-        if self.undo.marker.is_none() || !self.was_delayed() {
+        if self.rare.undo.marker.is_none() || !self.was_delayed() {
             return false;
         }
         self.see_reordering(change.una, change.highest);
         if self.flight.retransmitted > 0 {
             return true;
         }
-        self.undo.stamp = None;
+        self.rare.undo.stamp = None;
         self.undo_reduction(true, shared);
         self.try_open();
         true

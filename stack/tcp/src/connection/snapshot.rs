@@ -108,7 +108,7 @@ impl Connection {
                 rcv_wup: self.rcv_wup,
             },
             acknowledged: self.totals.bytes_acked,
-            gaps: self.reassembly.len(),
+            gaps: self.rare.reassembly.len(),
             is_orphan,
         })
     }

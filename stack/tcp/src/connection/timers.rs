@@ -35,7 +35,7 @@ impl Connection {
         if own.is_zero() || self.options.user_timeout != Duration::MAX || opens {
             return None;
         }
-        let peer = self.peer_timeout.map_or(0, |timeout| timeout.seconds());
+        let peer = self.rare.peer_timeout.map_or(0, |timeout| timeout.seconds());
         // The lower limit has to leave time for a retransmission.
         let least = config.user_timeout_min.max(Duration::from_micros(2 * u64::from(self.rtt.rto_us())));
         let wanted = own.max(Duration::from_secs(u64::from(peer)));
@@ -54,7 +54,7 @@ impl Connection {
     /// When [`Self::due`] is to be called.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        self.timer_at.min(self.ack_at).min(self.keepalive_at).min(self.end_at).min(self.cork_at)
+        self.timer_at.min(self.ack_at).min(self.keepalive_at).min(self.rare.end_at).min(self.rare.cork_at)
     }
 
     /// Does what is due. The output follows.
@@ -63,9 +63,9 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
-        if now >= self.end_at {
-            self.end_at = Instant::NEVER;
-            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+        if now >= self.rare.end_at {
+            self.rare.end_at = Instant::NEVER;
+            self.end(self.rare.soft_error.unwrap_or(Ended::TimedOut), shared);
             return;
         }
         if now >= self.ack_at {
@@ -76,8 +76,8 @@ impl Connection {
                 self.set(flag::ACK_NOW);
             }
         }
-        if now >= self.cork_at {
-            self.cork_at = Instant::NEVER;
+        if now >= self.rare.cork_at {
+            self.rare.cork_at = Instant::NEVER;
             if self.unsent() > 0 {
                 self.set(flag::UNCORK);
                 self.ends_piece();
@@ -113,7 +113,7 @@ impl Connection {
         }
         if self.is_given_up(now, shared) {
             shared.counters.timed_out += 1;
-            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            self.end(self.rare.soft_error.unwrap_or(Ended::TimedOut), shared);
             return;
         }
         shared.counters.timeouts += 1;
@@ -172,7 +172,7 @@ impl Connection {
         if self.retries >= limit || over {
             shared.counters.failed_opens += 1;
             shared.counters.timed_out += 1;
-            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            self.end(self.rare.soft_error.unwrap_or(Ended::TimedOut), shared);
             return;
         }
         self.retries += 1;
@@ -247,7 +247,7 @@ impl Connection {
         if over {
             shared.counters.timed_out += 1;
             self.set(flag::SEND_RESET);
-            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            self.end(self.rare.soft_error.unwrap_or(Ended::TimedOut), shared);
             return;
         }
         self.keepalive_probes = self.keepalive_probes.saturating_add(1);

@@ -19,8 +19,8 @@ impl Connection {
         let arrived = self.totals.bytes_received;
         let end = arrived.saturating_add_signed(i64::from(ahead));
         let read = arrived - self.receive.len() as u64;
-        if end > self.urgent_end.max(read) {
-            self.urgent_end = end;
+        if end > self.rare.urgent_end.max(read) {
+            self.rare.urgent_end = end;
             self.tell(Events::URGENT);
         }
     }
@@ -30,7 +30,7 @@ impl Connection {
     pub(crate) fn urgent_left(&self, unread: usize) -> u64 {
         let arrived = self.totals.bytes_received;
         let is_whole = self.is(flag::FIN_RECEIVED) || self.state == State::Closed;
-        let end = if is_whole { self.urgent_end.min(arrived) } else { self.urgent_end };
+        let end = if is_whole { self.rare.urgent_end.min(arrived) } else { self.rare.urgent_end };
         end.saturating_sub(arrived - unread as u64)
     }
 
@@ -38,7 +38,7 @@ impl Connection {
     /// MUST-66, has it listen then).
     #[cold]
     pub(super) fn urge(&mut self) {
-        self.urgent = self.send.len() as u32;
+        self.rare.urgent = self.send.len() as u32;
         self.set(flag::MARKED);
         if matches!(self.state, State::Established | State::CloseWait) && self.is_blocked_by_receiver() {
             self.set(flag::ACK_NOW);
@@ -48,13 +48,13 @@ impl Connection {
     /// The number behind the last urgent byte, if there is one.
     #[inline]
     fn urgent_number(&self) -> Seq {
-        self.data_start() + self.urgent
+        self.data_start() + self.rare.urgent
     }
 
     /// Whether the byte at `seq`, or one behind it, is urgent.
     #[inline]
     pub(super) fn is_urgent_from(&self, seq: Seq) -> bool {
-        self.urgent > 0 && self.urgent_number().after(seq)
+        self.rare.urgent > 0 && self.urgent_number().after(seq)
     }
 
     /// Says in a segment's header where urgent data ends, if that lies ahead of it. An end that is too far away is
@@ -71,7 +71,9 @@ impl Connection {
     /// The peer has acknowledged the first `bytes` of the send buffer.
     #[cold]
     pub(super) fn urgent_was_acknowledged(&mut self, bytes: u32) {
-        self.urgent = self.urgent.saturating_sub(bytes);
+        if let Some(rare) = self.rare.there() {
+            rare.urgent = rare.urgent.saturating_sub(bytes);
+        }
         self.note_marks();
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use twinpath_inspect::Reason;
 use twinpath_service::connections::Connection;
 use twinpath_service::{Closed, ConnectionId, Service};
+use twinpath_time::Instant;
 
 use super::{Call, StreamServer, Tracked, close};
 use crate::streams::listener::Listener;
@@ -84,14 +85,7 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         self.deadlines.set(number, connection.deadline(self.totals.each()));
         self.opened += 1;
         let id = ConnectionId::new(number | self.mark, self.opened);
-        self.table.insert(Tracked {
-            stream,
-            connection,
-            id,
-            source,
-            why: self.why,
-            idle_since: Some(call.now),
-        });
+        self.table.insert(Tracked { stream, connection, id, source, why: self.why, idle_since: call.now });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
@@ -117,15 +111,14 @@ impl<L: Listener, C: Send> StreamServer<L, C> {
         for _ in 0..DISPLACE_LOOKS {
             let number = self.sources.first()?;
             let Tracked { stream, connection, source, idle_since, .. } = self.table.get(number)?;
-            let (source, touched) = (*source, connection.touched());
-            let since = (*idle_since)?;
+            let (source, since, touched) = (*source, *idle_since, connection.touched());
             // Bytes that have arrived but were not read yet are a request under way.
             let is_idle = connection.is_idle() && !self.listener.has_bytes(stream);
             if is_idle && touched == since {
                 return Some(number);
             }
             // It has been used since: it is listed under its new time, or not at all while it is busy.
-            *idle_since = is_idle.then_some(touched);
+            *idle_since = if is_idle { touched } else { Instant::NEVER };
             self.sources.unlist(source, since, number);
             if is_idle {
                 self.sources.list(source, touched, number);
