@@ -17,7 +17,7 @@ use twinpath_frame::{Burst, Checksum, Pool};
 use twinpath_port::PortQueue;
 use twinpath_sys::udp_socket::set_segment_size;
 use twinpath_sys::{Namespace, affinity, clock};
-use twinpath_test_rig::{root_or_skip, skip, until};
+use twinpath_test_rig::{ip, root_or_skip, skip, until};
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::udp_frame::parse;
 use twinpath_wire::{ChecksumFound, ChecksumTrust, Protocol};
@@ -262,4 +262,37 @@ fn what_does_not_fit_into_a_frame_and_what_is_not_asked_for_is_the_kernels() {
             rig.close();
         }
     }
+}
+
+#[test]
+fn segments_within_a_tunnel_to_a_claimed_port_are_the_kernels() {
+    if !described_or_skip() {
+        return;
+    }
+    let (mut rig, mut random) = (Rig::new(0, 1_500, Datagrams::All), fastrand::Rng::with_seed(44));
+    let tunnel = format!("link add vx type vxlan id 9 remote {} dstport {PORT} udpcsum dev far", NEAR[0]);
+    for arguments in [
+        &*tunnel,
+        "addr add 192.0.2.2/24 dev vx",
+        "link set vx up",
+        "neigh add 192.0.2.1 lladdr 02:00:00:00:00:09 dev vx",
+    ] {
+        ip(&rig.far, arguments);
+    }
+    let inner = rig.far.run(|| UdpSocket::bind("192.0.2.2:4000")).unwrap().unwrap();
+    inner.connect("192.0.2.1:9").unwrap();
+    send(&rig.peer(0), &mut random, 0, 10);
+    until("the way is known", || {
+        rig.turn();
+        !rig.came.is_empty()
+    });
+    rig.came.clear();
+    send(&inner, &mut random, 100, 1_000);
+    until("the kernel has it", || {
+        rig.turn();
+        count(&rig.attachment, "coalesced") > 0
+    });
+    assert_eq!(count(&rig.attachment, "claimed_large"), 0);
+    assert!(rig.came.is_empty());
+    rig.close();
 }

@@ -13,6 +13,7 @@ use twinpath_frame::{CHUNK_SIZE, Checksum, Frame, HEADROOM, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::vnet_header;
 use twinpath_rings::packet::Slot;
+use twinpath_wire::eth::TAG_LEN;
 use twinpath_wire::offload::{Headers, Segmentation};
 use twinpath_wire::{eth, ipv4, ipv6};
 
@@ -180,8 +181,15 @@ fn cut(start: &[u8], frame_len: usize, meta: &Meta) -> Result<Segmentation, Reas
         return Err(Reason::OffloadRefused);
     }
     let found = Segmentation::of(start, frame_len, meta.gso.size).map_err(|_| Reason::OffloadRefused)?;
+    // Of a packet in a tunnel, whose outer datagram looks the same to the programs, the inner segments are meant.
+    let headers = found.headers();
+    let begins =
+        [headers.transport_at, headers.transport_at + TAG_LEN].contains(&usize::from(meta.checksum_start));
+    let is_outer =
+        begins && usize::from(meta.checksum_offset) == headers.checksum_at() - headers.transport_at;
     // The programs claim no others.
     let is_plain = !found.headers().is_tcp
+        && is_outer
         && found.count() <= DATAGRAMS_MAX
         && found.headers().payload_at < frame_len
         && found.headers().payload_at <= start.len();
@@ -210,10 +218,16 @@ mod tests {
         (frame[12], frame[14], frame[17], frame[23]) = (8, 0x45, 20 + 8 + 30, 17);
         frame[39] = 8 + 30;
         let gso = Gso { size: 10, ..Gso::default() };
-        let cut = |checksum| cut(&frame, frame.len(), &Meta { checksum, gso, ..Meta::default() });
-        assert_eq!(cut(Checksum::Partial).map(|cut| cut.count()), Ok(3));
+        let cut = |checksum, checksum_start| {
+            let meta = Meta { checksum, checksum_start, checksum_offset: 6, gso, ..Meta::default() };
+            cut(&frame, frame.len(), &meta).map(|cut| cut.count())
+        };
+        // Some kernels count a tag that is beside the frame.
+        assert_eq!([34, 38].map(|start| cut(Checksum::Partial, start)), [Ok(3); 2]);
         for checksum in [Checksum::Unverified, Checksum::Verified] {
-            assert_eq!(cut(checksum).map(|cut| cut.count()), Err(Reason::OffloadRefused));
+            assert_eq!(cut(checksum, 34), Err(Reason::OffloadRefused));
         }
+        // That of a datagram in a tunnel.
+        assert_eq!(cut(Checksum::Partial, 34 + 8 + 8 + 34), Err(Reason::OffloadRefused));
     }
 }

@@ -31,6 +31,7 @@ INLINE verdict_t check_datagrams(const struct frame *frame, const struct packet 
 {
 	const struct config *config = config_of(frame);
 	const __u32 payload_at = packet->transport_at + UDP_LEN, segment = frame->segment_len;
+	__u32 payload;
 
 	if (frame->bytes[0] & 1)
 		return MULTICAST;
@@ -44,7 +45,12 @@ INLINE verdict_t check_datagrams(const struct frame *frame, const struct packet 
 		return COALESCED;
 	if (!segment || payload_at + segment > config->frame_len_max)
 		return COALESCED;
-	if (frame->len - payload_at > DATAGRAMS_MAX * segment || !is_left_to_hardware(frame, packet))
+	/* A packet in a tunnel has an outer datagram like these, but the kernel counts the segments within. There is one less than the
+	 * outer datagram would be cut into, if the last leaves no room for the inner headers. */
+	payload = frame->len - payload_at;
+	if (payload > (__u64)frame->segments * segment || payload + segment <= (__u64)frame->segments * segment)
+		return COALESCED;
+	if (payload > DATAGRAMS_MAX * segment || !is_left_to_hardware(frame, packet))
 		return COALESCED;
 	return 0;
 }

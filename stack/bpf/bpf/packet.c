@@ -291,6 +291,7 @@ SECTION("socket") int twinpath_filter_datagrams(struct __sk_buff *skb)
 		 * the kernel cannot describe to a packet socket (SKB_GSO_UDP). The kernel would drop such a frame without giving its
 		 * slot of the ring back (tpacket_rcv(), net/packet/af_packet.c). */
 		.segment_len = skb->gso_segs ? skb->gso_size : 0,
+		.segments = skb->gso_segs,
 		.leaves_tcp = 1,
 	};
 	const __u32 zero = 0;
@@ -428,6 +429,7 @@ SECTION("classifier") int twinpath_datagrams(struct __sk_buff *skb)
 		.vlan = VLAN_NONE,
 		/* As in twinpath_filter_datagrams. */
 		.segment_len = skb->gso_segs ? skb->gso_size : 0,
+		.segments = skb->gso_segs,
 		.leaves_tcp = 1,
 	};
 	const __u32 zero = 0;

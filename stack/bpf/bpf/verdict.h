@@ -28,6 +28,7 @@ struct frame {
 	__u8 is_known; /* a worker has the connection, and its segments are not the kernel's */
 	__u8 opens; /* it is known, and is a SYN */
 	__u32 segment_len; /* of coalesced datagrams that a worker takes apart; 0: they are the kernel's */
+	__u32 segments;	   /* how many the kernel has counted, with a segment_len */
 	__u8 leaves_tcp; /* not 0: another program decides segments to ports where workers may have connections */
 };
 

@@ -185,8 +185,8 @@ fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<Verdict, Pas
     let coalesced = context.segments > 1 || context.segment_len > 0;
     // What nobody has counted comes from a guest, and may be what no packet socket can take.
     let segment_len = if context.segments > 0 { context.segment_len } else { 0 };
-    let known = context.known;
-    let frame = Frame { bytes: frame, tag, ip_at, coalesced, segment_len, known };
+    let (known, segments) = (context.known, context.segments);
+    let frame = Frame { bytes: frame, tag, ip_at, coalesced, segment_len, segments, known };
     let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
     if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {
         return Err(PassReason::VlanTag);
@@ -205,6 +205,7 @@ struct Frame<'a> {
     ip_at: usize,
     coalesced: bool,
     segment_len: u16,
+    segments: u32,
     known: Option<Known>,
 }
 
@@ -405,10 +406,12 @@ fn check_datagrams(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<
         return Err(PassReason::BadLength);
     }
     let is_whole = at + len == frame.bytes.len() && usize::from(be16(frame.bytes, at + 4)?) == len;
+    // Those within a packet of a tunnel may be fewer.
+    let is_counted = (frame.bytes.len() - payload_at).div_ceil(segment_len) == frame.segments as usize;
     let is_bounded = payload_at + segment_len <= table.frame_len_max() as usize
         && frame.bytes.len() - payload_at <= DATAGRAMS_MAX * segment_len;
     let is_partial = Headers::find(frame.bytes).is_some_and(|found| found.has_partial_checksum(frame.bytes));
-    if is_whole && is_bounded && is_partial { Ok(()) } else { Err(PassReason::Coalesced) }
+    if is_whole && is_counted && is_bounded && is_partial { Ok(()) } else { Err(PassReason::Coalesced) }
 }
 
 /// The kinds of options that end the list, fill it, and authenticate the segment: RFC 9293 section 3.2, RFC 2385,
