@@ -6,7 +6,7 @@
 use twinpath_time::Instant;
 use twinpath_wire::tcp::{Flags, OPTIONS_LEN_MAX, Timestamps, Writer};
 
-use super::{Connection, Network, Shared, State, Timer, flag};
+use super::{Connection, Network, Said, Shared, State, Timer, flag};
 use crate::clock::{after, micros};
 use crate::congestion::{Acked, Control as _};
 use crate::flight::{Sent, flag as sent};
@@ -175,6 +175,7 @@ impl Connection {
             && self.state == State::Established
             && self.network == Network::Open
             && self.flags & UNUSUAL_OUT == 0
+            && self.said == Said::Nothing
             && self.flight.is_empty()
             && self.window.cwnd > 0
             && (self.rare.is_none() || self.rare.duplicate.is_none() && self.rare.reassembly.is_empty())

@@ -168,8 +168,9 @@ impl Connection {
             };
             let len = self.with_push(len);
             if let Err(full) = self.send_data(now, len, shared, sink) {
-                // There may never be room for as many segments as one.
-                if len > u32::from(self.mss) {
+                // There may never be room for as many segments as one. While something is in flight, its acknowledgement asks again:
+                // very many connections would use up the room that is left for single segments.
+                if len > u32::from(self.mss) && self.flight.is_empty() {
                     self.send_data(now, self.mss.into(), shared, sink)?;
                 }
                 return Err(full);
@@ -430,8 +431,8 @@ impl Connection {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(full) => {
-                    // As in `send_new`.
-                    if self.flight.get(index).is_some_and(|record| record.count > 1) {
+                    // As in `send_new`: the others wait for the first one.
+                    if index == 0 && self.flight.get(index).is_some_and(|record| record.count > 1) {
                         self.send_again(now, index, 1, shared, sink)?;
                     }
                     return Err(full);

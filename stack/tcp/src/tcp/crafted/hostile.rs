@@ -355,6 +355,26 @@ fn what_a_router_says_is_believed_for_ten_minutes() {
 }
 
 #[test]
+fn what_a_router_says_is_believed_no_longer_by_a_connection_that_is_always_busy() {
+    let mut rig = Rig::new(separate(), &SACK);
+    rig.set(Options { no_delay: true, ..Options::default() });
+    rig.write(1000);
+    rig.icmp(1, IcmpError::TooBig(68));
+    rig.say(1, 1001, WINDOW, &[]);
+    // Each answer is a segment alone, and the next one follows within a time-out.
+    let (mut ack, mut ids) = (1001, 0);
+    for _ in 0..12 * 60 * 10 {
+        rig.now += milliseconds(99);
+        let said = rig.write(10);
+        assert_eq!(lens(&said), [10]);
+        ids = if said[0].id.is_some() { ids + 1 } else { 0 };
+        ack += 10;
+        rig.say(1, ack, WINDOW, &[]);
+    }
+    assert_eq!((ids, rig.info().mtu), (0, 1500));
+}
+
+#[test]
 fn where_ipv4_carries_less_than_each_host_takes_routers_may_cut_what_is_sent() {
     // 0 says nothing of the size.
     for (mtu, is_cut) in [(0, false), (551, true), (68, true), (552, false)] {

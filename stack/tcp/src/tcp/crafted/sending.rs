@@ -59,11 +59,17 @@ impl Sink for Narrow {
 fn where_there_is_never_room_for_several_segments_as_one_they_leave_one_by_one() {
     let mut rig = Rig::new(Config::default(), &SACK);
     assert_eq!(rig.stream().write(&[7; 8000]), 8000);
-    for number in 0..8 {
+    let turn = |rig: &mut Rig| {
         let mut sink = Narrow(Log { iss: rig.iss, ..Log::default() });
         rig.tcp.output(rig.now, &mut sink);
-        // One in a call: others may need the room.
-        let said: Vec<_> = sink.0.said.iter().map(|said| (said.seq, said.len)).collect();
-        assert_eq!(said, [(1 + number * 1000, 1000)]);
+        sink.0.said.iter().map(|said| (said.seq, said.len)).collect::<Vec<_>>()
+    };
+    for number in 0..6 {
+        assert_eq!(turn(&mut rig), [(1 + number * 1000, 1000)]);
+        // The next one waits for the acknowledgement of this one: others may need the room.
+        assert_eq!(turn(&mut rig), []);
+        rig.take_with(Crafted { ack: 1001 + number * 1000, ..Crafted::default() }, &mut Later, true);
     }
+    // Two are left, and then a single one.
+    assert_eq!([turn(&mut rig), turn(&mut rig)], [[(6001, 1000)], [(7001, 1000)]]);
 }
