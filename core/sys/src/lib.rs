@@ -18,6 +18,8 @@ pub mod ethtool;
 pub mod event_loop;
 pub mod eventfd;
 pub mod fd_passing;
+pub mod file_handle;
+pub mod file_rights;
 pub mod fork;
 pub mod frame_claim;
 pub mod frame_tap;
