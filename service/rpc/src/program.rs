@@ -94,6 +94,12 @@ impl Results<'_> {
         write_opaque(bytes, self.0);
     }
 
+    /// The send buffer, for those that append to it themselves. Bytes in front of the results stay as they are.
+    #[inline]
+    pub const fn buffer(&mut self) -> &mut Vec<u8> {
+        self.0
+    }
+
     /// Encodes and appends a value of a type of `nfs3_types`.
     ///
     /// # Errors
@@ -161,6 +167,11 @@ pub trait Program: Send {
     /// runs again in the new instance. A program that needs more must store it with its own data.
     fn run_once(&self) -> &[(u32, u32)] {
         &[]
+    }
+
+    /// Length of the longest results of a procedure that must run once, bytes. Each kept reply has that much memory.
+    fn run_once_max(&self) -> usize {
+        self.results_max()
     }
 
     /// Procedures, as (version, number), that may return [`Handled::Later`], for example because they wait

@@ -91,7 +91,8 @@ impl Server {
         }
         let reply = |entry: &Entry| SUCCESS_LEN + entry.program.results_max();
         let reply_max = entries.iter().map(reply).max().unwrap_or_default().max(refusal::REPLY_MAX);
-        let kept_max = entries.iter().filter(|entry| entry.once).map(reply).max();
+        let kept = |entry: &Entry| SUCCESS_LEN + entry.program.run_once_max();
+        let kept_max = entries.iter().filter(|entry| entry.once).map(kept).max();
         let kept_max = kept_max.map(|longest| longest.max(refusal::REPLY_MAX));
         Ok(Self {
             entries,
