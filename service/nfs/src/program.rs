@@ -1,0 +1,215 @@
+//! NFS and MOUNT as programs of ONC RPC. All their calls are carried out on threads that may wait.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use twinpath_rpc::nfs3_types::nfs3::NFS_PROGRAM;
+use twinpath_rpc::nfs3_types::{mount, nfs3};
+use twinpath_rpc::{Handled, Program, Refusal, Request, Results, Transport};
+
+use crate::HANDLE_MAX;
+use crate::call::Call;
+use crate::caller::Caller;
+use crate::files::Files;
+use crate::mount::{MountCall, Mounts};
+use crate::server::{Context, Server, Sizes, WouldBlock};
+
+/// The first version of MOUNT.
+const MOUNT_LOW: u32 = 1;
+/// Length of attributes with their mark, bytes.
+const ATTRIBUTES_LEN: usize = 88;
+/// Length of attributes before and after a change, bytes.
+const WCC_LEN: usize = 28 + ATTRIBUTES_LEN;
+/// Length of the longest results of a call that must run once, bytes: a status, a handle, attributes, and those of a
+/// directory before and after; or those of the two directories of RENAME.
+const CHANGE_LEN: usize = 4 + (4 + 4 + HANDLE_MAX) + ATTRIBUTES_LEN + WCC_LEN;
+/// Length of what a READ has beside data and attributes, bytes: a status, three words, padding.
+const READ_LEN: usize = 4 + 12 + 3;
+/// Length of the longest target of a link with its length, bytes.
+const TARGET_LEN: usize = 4 + 4096;
+
+const _: () = assert!(CHANGE_LEN >= 4 + 2 * WCC_LEN, "RENAME has two directories");
+
+/// Procedures that must not run again when a call is repeated: what they change is changed, and a second run fails or
+/// undoes what others did meanwhile.
+const ONCE: [(u32, u32); 9] = {
+    let procedures = [
+        NFS_PROGRAM::NFSPROC3_SETATTR,
+        NFS_PROGRAM::NFSPROC3_CREATE,
+        NFS_PROGRAM::NFSPROC3_MKDIR,
+        NFS_PROGRAM::NFSPROC3_SYMLINK,
+        NFS_PROGRAM::NFSPROC3_MKNOD,
+        NFS_PROGRAM::NFSPROC3_REMOVE,
+        NFS_PROGRAM::NFSPROC3_RMDIR,
+        NFS_PROGRAM::NFSPROC3_RENAME,
+        NFS_PROGRAM::NFSPROC3_LINK,
+    ];
+    let (mut once, mut at) = ([(nfs3::VERSION, 0); 9], 0);
+    while at < once.len() {
+        once[at].1 = procedures[at] as u32;
+        at += 1;
+    }
+    once
+};
+
+/// All procedures but NULL.
+const LATER: [(u32, u32); 21] = {
+    let (mut later, mut at) = ([(nfs3::VERSION, 0); 21], 0);
+    while at < later.len() {
+        later[at].1 = at as u32 + 1;
+        at += 1;
+    }
+    later
+};
+
+/// MNT, by which a path is looked up.
+const MOUNT_LATER: [(u32, u32); 2] = [
+    (MOUNT_LOW, mount::MOUNT_PROGRAM::MOUNTPROC3_MNT as u32),
+    (mount::VERSION, mount::MOUNT_PROGRAM::MOUNTPROC3_MNT as u32),
+];
+
+/// The file system of the calling thread, which may wait.
+pub trait ThreadFiles: Clone + Send + 'static {
+    /// The file system.
+    type Files: Files;
+
+    /// Runs `work` with it.
+    ///
+    /// # Errors
+    /// SYSTEM_ERR: the thread has none, and cannot get it.
+    fn with<R>(&self, work: impl FnOnce(&mut Self::Files) -> R) -> Result<R, Refusal>;
+}
+
+/// NFS version 3.
+#[derive(Clone, Debug)]
+pub struct NfsProgram<T> {
+    server: Arc<Server>,
+    files: T,
+    datagram: Sizes,
+    stream: Sizes,
+}
+
+impl<T> NfsProgram<T> {
+    /// Serves `server` with data of these lengths by datagrams and by streams.
+    #[must_use]
+    pub const fn new(server: Arc<Server>, files: T, datagram: Sizes, stream: Sizes) -> Self {
+        Self { server, files, datagram, stream }
+    }
+
+    fn context(&self, request: &Request<'_>) -> Context {
+        let sizes = match request.arrival.transport {
+            Transport::Datagram => self.datagram,
+            Transport::Stream => self.stream,
+        };
+        Context { peer: request.arrival.peer, claimed: Caller::claimed(&request.credential), sizes }
+    }
+}
+
+impl<T: ThreadFiles> Program for NfsProgram<T> {
+    fn number(&self) -> u32 {
+        nfs3::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        nfs3::VERSION..=nfs3::VERSION
+    }
+
+    fn results_max(&self) -> usize {
+        let each = [self.datagram, self.stream].map(|sizes| {
+            let read = READ_LEN + ATTRIBUTES_LEN + sizes.read_max as usize;
+            let listed = 4 + sizes.directory_max as usize;
+            read.max(listed)
+        });
+        let least = CHANGE_LEN.max(4 + ATTRIBUTES_LEN + TARGET_LEN);
+        each.into_iter().fold(least, usize::max)
+    }
+
+    fn run_once(&self) -> &[(u32, u32)] {
+        &ONCE
+    }
+
+    fn run_once_max(&self) -> usize {
+        CHANGE_LEN
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &LATER
+    }
+
+    fn call(&mut self, request: &Request<'_>, _results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        // What cannot be decoded takes no thread.
+        Call::read(request.procedure, request.args)?;
+        let (context, procedure, args) = (self.context(request), request.procedure, request.args.to_vec());
+        let (server, files) = (Arc::clone(&self.server), self.files.clone());
+        Ok(Handled::Later(Box::new(move |results| {
+            let call = Call::read(procedure, &args)?;
+            let done = files.with(|files| server.call(files, &context, &call, results.buffer()))?;
+            done.map_err(|WouldBlock| Refusal::SystemError)
+        })))
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(self.clone())
+    }
+}
+
+/// MOUNT versions 1 to 3. Version 2 is version 1 with a procedure more, which is refused.
+#[derive(Clone, Debug)]
+pub struct MountProgram<T> {
+    nfs: NfsProgram<T>,
+    mounts: Arc<Mounts>,
+}
+
+impl<T> MountProgram<T> {
+    /// Gives out handles of what `nfs` serves.
+    #[must_use]
+    pub const fn new(nfs: NfsProgram<T>, mounts: Arc<Mounts>) -> Self {
+        Self { nfs, mounts }
+    }
+}
+
+impl<T: ThreadFiles> Program for MountProgram<T> {
+    fn number(&self) -> u32 {
+        mount::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        MOUNT_LOW..=mount::VERSION
+    }
+
+    fn results_max(&self) -> usize {
+        // Status, handle with its length, flavours with their count; or the lists.
+        let mounted = 4 + (4 + HANDLE_MAX) + 12;
+        mounted.max(self.mounts.listed_max()).max(self.nfs.server.exports.listed_max())
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &MOUNT_LATER
+    }
+
+    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        let call = MountCall::read(request.procedure, request.args)?;
+        let (context, version) = (self.nfs.context(request), request.version);
+        let (server, files) = (Arc::clone(&self.nfs.server), self.nfs.files.clone());
+        let mounts = Arc::clone(&self.mounts);
+        match call {
+            MountCall::Mount(path) => {
+                let path = path.to_vec();
+                Ok(Handled::Later(Box::new(move |results| {
+                    let out = results.buffer();
+                    let done =
+                        files.with(|files| server.mount(files, &mounts, &context, version, &path, out))?;
+                    done.map_err(|WouldBlock| Refusal::SystemError)
+                })))
+            }
+            call => {
+                server.answer_mount(&mounts, &context, call, results.buffer());
+                Ok(Handled::Now)
+            }
+        }
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,120 @@
+//! NFS and MOUNT as programs: calls that a server of RPC checks, carried out later.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use twinpath_nfs::{MountProgram, Mounts, NfsProgram, ThreadFiles};
+use twinpath_rpc::client::{Auth, Call, Reply};
+use twinpath_rpc::nfs3_types::nfs3::*;
+use twinpath_rpc::nfs3_types::xdr_codec::{Pack, Unpack};
+use twinpath_rpc::{DuplicateLimits, Refusal, Server};
+use twinpath_time::{Duration, Instant};
+
+use crate::model::Memory;
+use crate::rig::{P, Rig, at};
+
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Memory>>);
+
+impl ThreadFiles for Shared {
+    type Files = Memory;
+
+    fn with<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> Result<R, Refusal> {
+        Ok(work(&mut self.0.lock().expect("nobody panicked")))
+    }
+}
+
+struct Client {
+    rpc: Server,
+    root: nfs_fh3,
+    files: Shared,
+}
+
+fn packed(value: &impl Pack) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.pack(&mut bytes).expect("it can be encoded");
+    bytes
+}
+
+impl Client {
+    fn new() -> Self {
+        let mut rig = Rig::new();
+        let (root, sizes) = (rig.root(), rig.sizes);
+        let files = Shared(Arc::new(Mutex::new(rig.files)));
+        let nfs = NfsProgram::new(rig.server, files.clone(), sizes, sizes);
+        let mount = MountProgram::new(nfs.clone(), Arc::new(Mounts::new(4)));
+        let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
+        let rpc = Server::new(vec![Box::new(nfs), Box::new(mount)], limits, 7).expect("two programs");
+        Self { rpc, root, files }
+    }
+
+    /// The reply to a call by datagram, once its work is done.
+    fn send(
+        &mut self,
+        uid: u32,
+        xid: u32,
+        (program, version, procedure): (u32, u32, u32),
+        args: &[u8],
+    ) -> Vec<u8> {
+        let auth = Auth::sys("client", uid, 100, &[]).expect("a short name");
+        let mut message = Vec::new();
+        Call { xid, program, version, procedure, auth: &auth, args }.write(&mut message);
+        let peer = SocketAddr::from(([192, 0, 2, 1], 700));
+        let answer = self.rpc.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
+        match answer {
+            Ok(now) => now.to_vec(),
+            Err(later) => later.run_datagram(),
+        }
+    }
+
+    fn nfs(&mut self, uid: u32, xid: u32, procedure: P, args: &impl Pack) -> Vec<u8> {
+        self.send(uid, xid, (PROGRAM, VERSION, procedure as u32), &packed(args))
+    }
+}
+
+fn results(reply: &[u8]) -> Result<&[u8], Refusal> {
+    Reply::parse(reply).expect("a reply").outcome
+}
+
+#[test]
+fn a_call_is_carried_out_later_and_its_results_follow_the_header() {
+    let mut client = Client::new();
+    let root = client.root.clone();
+    let reply = client.nfs(1000, 5, P::NFSPROC3_GETATTR, &GETATTR3args { object: root });
+    let mut rest = results(&reply).expect("accepted");
+    let (got, _) = GETATTR3res::unpack(&mut rest).expect("attributes");
+    assert_eq!(got.unwrap().obj_attributes.mode, 0o777);
+    assert!(rest.is_empty());
+    let null = client.send(1000, 6, (PROGRAM, VERSION, 0), &[]);
+    assert_eq!(results(&null), Ok(&[][..]));
+    let garbage = client.send(1000, 7, (PROGRAM, VERSION, 1), &[0, 0, 0, 65]);
+    assert_eq!(results(&garbage), Err(Refusal::GarbageArguments));
+    let unknown = client.send(1000, 8, (PROGRAM, VERSION, 22), &[]);
+    assert_eq!(results(&unknown), Err(Refusal::ProcedureUnavailable));
+}
+
+#[test]
+fn a_change_that_is_repeated_runs_once_and_another_user_gets_no_reply_of_it() {
+    let mut client = Client::new();
+    let args = MKDIR3args { where_: at(&client.root.clone(), "dir"), attributes: sattr3::default() };
+    let first = client.nfs(1000, 5, P::NFSPROC3_MKDIR, &args);
+    assert_eq!(results(&first).expect("accepted")[..4], [0; 4]);
+    assert_eq!(client.nfs(1000, 5, P::NFSPROC3_MKDIR, &args), first, "it is there, but the call is the same");
+    let other = client.nfs(1001, 5, P::NFSPROC3_MKDIR, &args);
+    assert_eq!(results(&other).expect("accepted")[..4], (nfsstat3::NFS3ERR_EXIST as u32).to_be_bytes());
+    assert_eq!(client.files.0.lock().expect("nobody panicked").nodes.len(), 3);
+}
+
+#[test]
+fn mount_and_nfs_are_one_server() {
+    let mut client = Client::new();
+    let path = [&[0, 0, 0, 4][..], b"/one"].concat();
+    let reply = client.send(0, 5, (100_005, 3, 1), &path);
+    let mounted = results(&reply).expect("accepted");
+    let handle = client.root.data.to_vec();
+    assert_eq!(mounted[8..8 + handle.len()], handle);
+    let listed = client.send(0, 6, (100_005, 1, 2), &[]);
+    assert!(results(&listed).expect("accepted").windows(9).any(|bytes| bytes == b"192.0.2.1"));
+    let missing = client.send(0, 7, (100_005, 4, 0), &[]);
+    assert_eq!(results(&missing), Err(Refusal::ProgramMismatch { low: 1, high: 3 }));
+}
