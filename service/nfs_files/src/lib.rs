@@ -1,0 +1,196 @@
+//! Files of this host, as the server of NFS needs them ([`twinpath_nfs::Files`]): by handle, with the caller's rights,
+//! never outside the export.
+//!
+//! Operations wait for disks. A thread that uses them has called
+//! [`own_mask`](twinpath_sys::file_rights::own_mask), and has root's rights between two operations.
+//!
+//! A file is a descriptor of `O_PATH`, which needs no right and opens no device. Where data is needed, it is opened
+//! again through `/proc/self/fd`, and the kernel checks the rights that the thread has at that moment.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use twinpath_nfs::{Caller, FILE_KEY_MAX, Fault, FileKey, OpenAs};
+use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
+use twinpath_sys::file_handle::{self, FileHandle};
+use twinpath_sys::file_rights::{Acting, act_as};
+
+mod operations;
+mod status;
+
+pub use status::status;
+
+/// Room for entries of a directory that are read at once, bytes.
+const ENTRIES_LEN: usize = 32 << 10;
+/// How many directories are climbed to find out whether one is in the export.
+const DEPTH_MAX: usize = 4096;
+
+/// Why a directory cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// It cannot be opened.
+    #[error("cannot export {path}: {errno}")]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// Its file system has no handles, or longer ones than NFS has room for.
+    #[error(
+        "cannot export {path}: its file system has no handles of at most {FILE_KEY_MAX} bytes, by which clients name files"
+    )]
+    Handles {
+        /// The path.
+        path: PathBuf,
+    },
+    /// `/proc` is not there.
+    #[error("cannot open /proc/self/fd, by which files are opened: {0}")]
+    Proc(Errno),
+}
+
+/// A file of an export.
+#[derive(Clone, Debug)]
+pub struct HostFile {
+    fd: Arc<OwnedFd>,
+    export: u32,
+}
+
+/// The root of an export.
+struct Root {
+    number: u32,
+    /// Not of `O_PATH`: handles are opened with it.
+    mount: OwnedFd,
+    file: HostFile,
+}
+
+/// The files of exports. Each thread has its own.
+pub struct HostFiles {
+    roots: Vec<Root>,
+    /// `/proc/self/fd`.
+    descriptors: OwnedFd,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl HostFiles {
+    /// Exports directories, by number and path.
+    ///
+    /// # Errors
+    /// One cannot be exported.
+    pub fn new(exports: &[(u32, &Path)]) -> Result<Self, RootError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
+        let roots =
+            exports.iter().map(|(number, path)| Root::new(*number, path)).collect::<Result<_, _>>()?;
+        Ok(Self { roots, descriptors, entries: vec![MaybeUninit::uninit(); ENTRIES_LEN] })
+    }
+
+    fn export(&self, number: u32) -> Result<&Root, Fault> {
+        let root = self.roots.iter().find(|root| root.number == number);
+        root.ok_or(Fault::Status(nfsstat3::NFS3ERR_STALE))
+    }
+
+    /// Opens a file again, with the rights that the thread has.
+    fn reopen(&self, file: &HostFile, flags: OFlags) -> Result<OwnedFd, Fault> {
+        // A device or pipe is not opened here: should a file be one nonetheless, opening it does not wait.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let opened = rustix::fs::openat(&self.descriptors, self.name(file), flags, Mode::empty());
+        opened.map_err(fault)
+    }
+
+    /// The name of a file in `/proc/self/fd`.
+    fn name(&self, file: &HostFile) -> String {
+        file.fd.as_raw_fd().to_string()
+    }
+
+    /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
+    fn open_data(
+        &self,
+        who: &Caller,
+        open_as: OpenAs,
+        file: &HostFile,
+        flags: OFlags,
+    ) -> Result<(OwnedFd, Acting), Fault> {
+        match open_as {
+            OpenAs::Caller => {
+                let acting = acting(who)?;
+                Ok((self.reopen(file, flags)?, acting))
+            }
+            OpenAs::Server => {
+                let data = self.reopen(file, flags)?;
+                Ok((data, acting(who)?))
+            }
+        }
+    }
+
+    /// The file of a name, with the rights that the thread has.
+    fn find(&self, dir: &HostFile, name: &[u8]) -> Result<HostFile, Fault> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&*dir.fd, name, flags, Mode::empty(), within) {
+            Ok(fd) => Ok(HostFile { fd: Arc::new(fd), export: dir.export }),
+            // Another file system is mounted there: it is not exported.
+            Err(Errno::XDEV) => Err(nfsstat3::NFS3ERR_ACCES.into()),
+            Err(errno) => Err(fault(errno)),
+        }
+    }
+
+    /// Whether a directory is beneath the root, or is it.
+    fn is_within(&self, root: &HostFile, dir: &HostFile) -> Result<bool, Fault> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = FileHandle::of(root.fd.as_fd()).map_err(fault)?;
+        let mut fd = rustix::fs::openat(&*dir.fd, ".", flags, Mode::empty()).map_err(fault)?;
+        let mut here = FileHandle::of(fd.as_fd()).map_err(fault)?;
+        for _ in 0..DEPTH_MAX {
+            if here == root {
+                return Ok(true);
+            }
+            fd = rustix::fs::openat(&fd, "..", flags, Mode::empty()).map_err(fault)?;
+            let above = FileHandle::of(fd.as_fd()).map_err(fault)?;
+            if above == here {
+                return Ok(false);
+            }
+            here = above;
+        }
+        Ok(false)
+    }
+}
+
+impl Root {
+    fn new(number: u32, path: &Path) -> Result<Self, RootError> {
+        let failed = |errno| RootError::Open { path: path.to_owned(), errno };
+        let open = |flags: OFlags| {
+            rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+        };
+        let mount = open(OFlags::RDONLY)?;
+        let file = HostFile { fd: Arc::new(open(OFlags::PATH)?), export: number };
+        let key = key(&file).map_err(|_| RootError::Handles { path: path.to_owned() })?;
+        // Whether the process may open handles is known now, and not with the first call.
+        file_handle::open(mount.as_fd(), i32::from(key.kind()), key.bytes(), OFlags::PATH.bits() as i32)
+            .map_err(failed)?;
+        Ok(Self { number, mount, file })
+    }
+}
+
+fn key(file: &HostFile) -> Result<FileKey, Fault> {
+    let handle = FileHandle::of(file.fd.as_fd()).map_err(fault)?;
+    let kind = u8::try_from(handle.kind()).ok();
+    let key = kind.and_then(|kind| FileKey::new(kind, handle.bytes()));
+    key.ok_or(Fault::Status(nfsstat3::NFS3ERR_NOTSUPP))
+}
+
+/// The thread acts for a caller.
+fn acting(who: &Caller) -> Result<Acting, Fault> {
+    act_as(who.uid, who.gid, who.groups()).map_err(|_| Fault::Status(nfsstat3::NFS3ERR_SERVERFAULT))
+}
+
+fn fault(errno: Errno) -> Fault {
+    Fault::Status(status(errno))
+}

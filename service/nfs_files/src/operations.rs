@@ -1,0 +1,401 @@
+//! The operations, each by the system calls that it is made of.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags, StatxTimestamp, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use twinpath_nfs::{
+    Caller, Fault, FileId, FileKey, Files, Limits, Listed, Make, OpenAs, Rights, SetTime, Space, Sync,
+};
+use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
+use twinpath_sys::file_handle;
+
+use super::{HostFile, HostFiles, acting, fault, key};
+
+/// The unit in which the kernel counts what a file uses, bytes.
+const BLOCK_LEN: u64 = 512;
+/// The most links that are promised: those of a directory of ext4.
+const LINK_MAX: u32 = 65_000;
+
+/// A time in NFS has 32 bits of seconds: what is outside becomes the nearest.
+fn time(time: StatxTimestamp) -> nfstime3 {
+    let seconds = u32::try_from(time.tv_sec.max(0)).unwrap_or(u32::MAX);
+    nfstime3 { seconds, nseconds: time.tv_nsec }
+}
+
+fn timespec(time: nfstime3) -> Timespec {
+    Timespec { tv_sec: i64::from(time.seconds), tv_nsec: time.nseconds.into() }
+}
+
+fn set_time(time: SetTime) -> Timespec {
+    match time {
+        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        SetTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        SetTime::To(time) => timespec(time),
+    }
+}
+
+fn kind(mode: u16) -> ftype3 {
+    match FileType::from_raw_mode(mode.into()) {
+        FileType::Directory => ftype3::NF3DIR,
+        FileType::BlockDevice => ftype3::NF3BLK,
+        FileType::CharacterDevice => ftype3::NF3CHR,
+        FileType::Symlink => ftype3::NF3LNK,
+        FileType::Socket => ftype3::NF3SOCK,
+        FileType::Fifo => ftype3::NF3FIFO,
+        _ => ftype3::NF3REG,
+    }
+}
+
+impl HostFiles {
+    /// Makes a regular file whose times are set before it has its name, so a crash never leaves one without them.
+    fn make_with_times(
+        &self,
+        dir: &HostFile,
+        name: &[u8],
+        times: (nfstime3, nfstime3),
+        mode: Mode,
+    ) -> Result<OwnedFd, Fault> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let unnamed = rustix::fs::openat(&*dir.fd, ".", flags | OFlags::TMPFILE, mode);
+        let (file, has_name) = match unnamed {
+            Ok(file) => (file, false),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+                let new = flags | OFlags::CREATE | OFlags::EXCL;
+                (rustix::fs::openat(&*dir.fd, name, new, mode).map_err(fault)?, true)
+            }
+            Err(errno) => return Err(fault(errno)),
+        };
+        let wanted = Timestamps { last_access: timespec(times.0), last_modification: timespec(times.1) };
+        let set = rustix::fs::futimens(&file, &wanted).and_then(|()| {
+            let kept = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+            let is_kept = (time(kept.stx_atime), time(kept.stx_mtime)) == times;
+            if is_kept { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+        });
+        if has_name {
+            if set.is_err() {
+                rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)?;
+            }
+            return set.map(|()| file).map_err(fault);
+        }
+        set.map_err(fault)?;
+        // By its name in /proc: by its descriptor alone it takes a capability, before Linux 6.10.
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file).to_string();
+        rustix::fs::linkat(&self.descriptors, number, &*dir.fd, name, AtFlags::SYMLINK_FOLLOW)
+            .map_err(fault)?;
+        Ok(file)
+    }
+
+    /// A file that was just made, as one of `O_PATH`.
+    fn made(&self, dir: &HostFile, file: OwnedFd) -> Result<HostFile, Fault> {
+        let opened = HostFile { fd: Arc::new(file), export: dir.export };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.descriptors, self.name(&opened), flags, Mode::empty());
+        Ok(HostFile { fd: Arc::new(fd.map_err(fault)?), export: dir.export })
+    }
+
+    /// Passes entries on, and returns whether all were.
+    fn each_entry(
+        &self,
+        dir: &HostFile,
+        open: &OwnedFd,
+        buffer: &mut [std::mem::MaybeUninit<u8>],
+        find: bool,
+        each: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<bool, Fault> {
+        let mut entries = RawDir::new(open, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(fault)?;
+            let name = entry.file_name().to_bytes();
+            let is_dots = name == b"." || name == b"..";
+            // An entry that is gone meanwhile, or may not be looked up, is listed without what it is.
+            let found = if find && !is_dots { self.what_is(dir, name).ok() } else { None };
+            let listed = Listed { fileid: entry.ino(), name, cookie: entry.next_entry_cookie(), found };
+            if !each(&listed) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn what_is(&self, dir: &HostFile, name: &[u8]) -> Result<(fattr3, FileKey), Fault> {
+        let file = self.find(dir, name)?;
+        Ok((attributes(&file)?, key(&file)?))
+    }
+}
+
+fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
+    let stat =
+        rustix::fs::statx(&*file.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(fault)?;
+    Ok(fattr3 {
+        type_: kind(stat.stx_mode),
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        used: stat.stx_blocks * BLOCK_LEN,
+        rdev: specdata3 { specdata1: stat.stx_rdev_major, specdata2: stat.stx_rdev_minor },
+        // Numbers of devices change with a restart of the host.
+        fsid: u64::from(file.export),
+        fileid: stat.stx_ino,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime: time(stat.stx_ctime),
+    })
+}
+
+impl Files for HostFiles {
+    type File = HostFile;
+
+    fn root(&mut self, export: u32) -> Result<HostFile, Fault> {
+        Ok(self.export(export)?.file.clone())
+    }
+
+    fn open(&mut self, id: &FileId) -> Result<HostFile, Fault> {
+        let root = self.export(id.export)?;
+        let (kind, flags) = (i32::from(id.key.kind()), OFlags::PATH.bits() as i32);
+        let fd = file_handle::open(root.mount.as_fd(), kind, id.key.bytes(), flags).map_err(fault)?;
+        Ok(HostFile { fd: Arc::new(fd), export: id.export })
+    }
+
+    fn key(&mut self, file: &HostFile) -> Result<FileKey, Fault> {
+        key(file)
+    }
+
+    fn attributes(&mut self, file: &HostFile) -> Result<fattr3, Fault> {
+        attributes(file)
+    }
+
+    fn permits(&mut self, who: &Caller, file: &HostFile, rights: Rights) -> Result<bool, Fault> {
+        let _acting = acting(who)?;
+        let access = Access::from_bits_retain(rights.bits());
+        match rustix::fs::accessat(&self.descriptors, self.name(file), access, AtFlags::EACCESS) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
+            Err(errno) => Err(fault(errno)),
+        }
+    }
+
+    fn look_up(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<HostFile, Fault> {
+        let _acting = acting(who)?;
+        self.find(dir, name)
+    }
+
+    fn parent(&mut self, who: &Caller, export: u32, dir: &HostFile) -> Result<HostFile, Fault> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let acting = acting(who)?;
+        let fd = rustix::fs::openat(&*dir.fd, "..", flags, Mode::empty()).map_err(fault)?;
+        drop(acting);
+        let parent = HostFile { fd: Arc::new(fd), export };
+        let root = &self.export(export)?.file;
+        if self.is_within(root, &parent)? { Ok(parent) } else { Err(nfsstat3::NFS3ERR_STALE.into()) }
+    }
+
+    fn read_link(&mut self, who: &Caller, link: &HostFile, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        let target = rustix::fs::readlinkat(&*link.fd, "", Vec::new()).map_err(fault)?;
+        out.extend_from_slice(target.to_bytes());
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        who: &Caller,
+        open_as: OpenAs,
+        file: &HostFile,
+        offset: u64,
+        count: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let (data, _acting) = self.open_data(who, open_as, file, OFlags::RDONLY)?;
+        let start = out.len();
+        out.resize(start + count, 0);
+        let mut len = 0;
+        while len < count {
+            match rustix::io::pread(&data, &mut out[start + len..], offset + len as u64) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(fault(errno)),
+            }
+        }
+        out.truncate(start + len);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        who: &Caller,
+        open_as: OpenAs,
+        file: &HostFile,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Fault> {
+        let (open, _acting) = self.open_data(who, open_as, file, OFlags::WRONLY)?;
+        let mut len = 0;
+        while len < data.len() {
+            match rustix::io::pwrite(&open, &data[len..], offset + len as u64) {
+                Ok(0) => break,
+                Ok(written) => len += written,
+                Err(Errno::INTR) => {}
+                // What was written is said; the next call says why no more was.
+                Err(_) if len > 0 => break,
+                Err(errno) => return Err(fault(errno)),
+            }
+        }
+        Ok(len)
+    }
+
+    fn sync(&mut self, file: &HostFile, how: Sync) -> Result<(), Fault> {
+        let open = self.reopen(file, OFlags::RDONLY)?;
+        match how {
+            Sync::Data => rustix::fs::fdatasync(&open),
+            Sync::All => rustix::fs::fsync(&open),
+        }
+        .map_err(fault)
+    }
+
+    fn set_size(&mut self, who: &Caller, open_as: OpenAs, file: &HostFile, size: u64) -> Result<(), Fault> {
+        let (open, _acting) = self.open_data(who, open_as, file, OFlags::WRONLY)?;
+        rustix::fs::ftruncate(&open, size).map_err(fault)
+    }
+
+    fn set_owner(
+        &mut self,
+        who: &Caller,
+        file: &HostFile,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        rustix::fs::chownat(&*file.fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(fault)
+    }
+
+    fn set_mode(&mut self, who: &Caller, file: &HostFile, mode: u32) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        let mode = Mode::from_raw_mode(mode);
+        rustix::fs::chmodat(&self.descriptors, self.name(file), mode, AtFlags::empty()).map_err(fault)
+    }
+
+    fn set_times(
+        &mut self,
+        who: &Caller,
+        file: &HostFile,
+        accessed: SetTime,
+        modified: SetTime,
+    ) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        let times = Timestamps { last_access: set_time(accessed), last_modification: set_time(modified) };
+        rustix::fs::utimensat(&self.descriptors, self.name(file), &times, AtFlags::empty()).map_err(fault)
+    }
+
+    fn make(
+        &mut self,
+        who: &Caller,
+        dir: &HostFile,
+        name: &[u8],
+        what: Make<'_>,
+        mode: u32,
+    ) -> Result<HostFile, Fault> {
+        let _acting = acting(who)?;
+        let mode = Mode::from_raw_mode(mode);
+        let node = |kind, major, minor| {
+            rustix::fs::mknodat(&*dir.fd, name, kind, mode, rustix::fs::makedev(major, minor))
+        };
+        let made = match what {
+            Make::File(Some(times)) => {
+                let file = self.make_with_times(dir, name, times, mode)?;
+                return self.made(dir, file);
+            }
+            Make::File(None) => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&*dir.fd, name, flags, mode).map_err(fault)?;
+                return self.made(dir, file);
+            }
+            Make::Directory => rustix::fs::mkdirat(&*dir.fd, name, mode),
+            Make::Symlink(target) => rustix::fs::symlinkat(target, &*dir.fd, name),
+            Make::Block(major, minor) => node(FileType::BlockDevice, major, minor),
+            Make::Character(major, minor) => node(FileType::CharacterDevice, major, minor),
+            Make::Socket => node(FileType::Socket, 0, 0),
+            Make::Fifo => node(FileType::Fifo, 0, 0),
+        };
+        made.map_err(fault)?;
+        self.find(dir, name)
+    }
+
+    fn remove(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)
+    }
+
+    fn remove_directory(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::REMOVEDIR).map_err(fault)
+    }
+
+    fn rename(
+        &mut self,
+        who: &Caller,
+        from: (&HostFile, &[u8]),
+        to: (&HostFile, &[u8]),
+    ) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        rustix::fs::renameat(&*from.0.fd, from.1, &*to.0.fd, to.1).map_err(fault)
+    }
+
+    fn link(&mut self, who: &Caller, file: &HostFile, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
+        let _acting = acting(who)?;
+        rustix::fs::linkat(&self.descriptors, self.name(file), &*dir.fd, name, AtFlags::SYMLINK_FOLLOW)
+            .map_err(fault)
+    }
+
+    fn list(
+        &mut self,
+        who: &Caller,
+        dir: &HostFile,
+        cookie: u64,
+        find: bool,
+        each: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<bool, Fault> {
+        let _acting = acting(who)?;
+        let open = self.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        if cookie != 0 {
+            let position = SeekFrom::Start(cookie);
+            rustix::fs::seek(&open, position).map_err(|_| Fault::Status(nfsstat3::NFS3ERR_BAD_COOKIE))?;
+        }
+        let mut buffer = std::mem::take(&mut self.entries);
+        let listed = self.each_entry(dir, &open, &mut buffer, find, each);
+        self.entries = buffer;
+        listed
+    }
+
+    fn space(&mut self, file: &HostFile) -> Result<Space, Fault> {
+        let space = rustix::fs::fstatvfs(&*file.fd).map_err(fault)?;
+        Ok(Space {
+            total_bytes: space.f_blocks * space.f_frsize,
+            free_bytes: space.f_bfree * space.f_frsize,
+            available_bytes: space.f_bavail * space.f_frsize,
+            total_files: space.f_files,
+            free_files: space.f_ffree,
+            available_files: space.f_favail,
+        })
+    }
+
+    fn limits(&mut self, file: &HostFile) -> Result<Limits, Fault> {
+        let space = rustix::fs::fstatvfs(&*file.fd).map_err(fault)?;
+        Ok(Limits {
+            file_max: i64::MAX as u64,
+            link_max: LINK_MAX,
+            name_max: space.f_namemax as u32,
+            time_step_ns: 1,
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Files of this host behind the server's interface. Each test has a thread of its own, as rights are a thread's.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use twinpath_nfs::{Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync};
+use twinpath_nfs_files::{HostFile, HostFiles, RootError};
+use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3, nfstime3};
+use twinpath_sys::file_rights::own_mask;
+use twinpath_test_rig::root_or_skip;
+
+struct Host {
+    files: HostFiles,
+    root: HostFile,
+    who: Caller,
+    folder: tempfile::TempDir,
+}
+
+impl Host {
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join("export").join(name)
+    }
+
+    fn make(&mut self, name: &str, what: Make<'_>, mode: u32) -> Result<HostFile, Fault> {
+        self.files.make(&self.who, &self.root, name.as_bytes(), what, mode)
+    }
+
+    fn look_up(&mut self, name: &str) -> Result<HostFile, Fault> {
+        self.files.look_up(&self.who, &self.root, name.as_bytes())
+    }
+
+    fn read(&mut self, open_as: OpenAs, file: &HostFile) -> Result<Vec<u8>, Fault> {
+        let mut out = b"header".to_vec();
+        self.files.read(&self.who, open_as, file, 0, 100, &mut out)?;
+        Ok(out.split_off(6))
+    }
+
+    fn names(&mut self, cookie: u64, count: usize) -> (Vec<(String, u64)>, bool) {
+        let mut names = Vec::new();
+        let mut each = |entry: &Listed<'_>| {
+            let is_more = names.len() < count;
+            if is_more {
+                names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.cookie));
+            }
+            is_more
+        };
+        let is_end = self.files.list(&self.who, &self.root, cookie, true, &mut each).expect("listed");
+        (names, is_end)
+    }
+}
+
+/// Runs a test as root, with an export that everybody may write to; the caller is 1000.
+fn with_host(test: impl FnOnce(Host) + Send + 'static) {
+    if !root_or_skip() {
+        return;
+    }
+    let run = move || {
+        own_mask().expect("root may");
+        let folder = tempfile::tempdir().expect("a folder");
+        let export = folder.path().join("export");
+        fs::create_dir(&export).expect("made");
+        for path in [folder.path(), &export] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
+        }
+        let mut files = HostFiles::new(&[(1, &export)]).expect("exported");
+        let root = files.root(1).expect("there");
+        test(Host { files, root, who: Caller::new(1000, 1000), folder });
+    };
+    std::thread::spawn(run).join().expect("the test passes");
+}
+
+fn is(status: nfsstat3) -> Option<Fault> {
+    Some(Fault::Status(status))
+}
+
+#[test]
+fn data_goes_to_the_disk_and_back_by_a_handle() {
+    with_host(|mut host| {
+        let file = host.make("file", Make::File(None), 0o640).expect("new");
+        let who = host.who;
+        assert_eq!(host.files.write(&who, OpenAs::Caller, &file, 3, b"data"), Ok(4));
+        host.files.sync(&file, Sync::Data).expect("durable");
+        host.files.sync(&file, Sync::All).expect("durable");
+        let root = host.root.clone();
+        host.files.sync(&root, Sync::All).expect("durable");
+        let stat = fs::metadata(host.path("file")).expect("there");
+        assert_eq!((stat.uid(), stat.gid(), stat.mode() & 0o7777), (1000, 1000, 0o640));
+        let key = host.files.key(&file).expect("a key");
+        fs::rename(host.path("file"), host.path("moved")).expect("renamed");
+        drop(file);
+        // As after a restart.
+        host.files = HostFiles::new(&[(1, &host.path(""))]).expect("exported");
+        let file = host.files.open(&FileId { export: 1, key }).expect("the same file");
+        assert_eq!(host.read(OpenAs::Caller, &file), Ok(b"\0\0\0data".to_vec()));
+        let attributes = host.files.attributes(&file).expect("there");
+        assert_eq!((attributes.type_, attributes.size, attributes.fsid), (ftype3::NF3REG, 7, 1));
+        host.files.set_size(&who, OpenAs::Caller, &file, 2).expect("set");
+        assert_eq!(fs::read(host.path("moved")).expect("there"), [0, 0]);
+        drop(file);
+        fs::remove_file(host.path("moved")).expect("removed");
+        assert_eq!(host.files.open(&FileId { export: 1, key }).err(), is(nfsstat3::NFS3ERR_STALE));
+    });
+}
+
+#[test]
+fn a_caller_has_the_rights_that_the_kernel_gives_it() {
+    with_host(|mut host| {
+        fs::write(host.path("secret"), "data").expect("written");
+        fs::set_permissions(host.path("secret"), fs::Permissions::from_mode(0o600)).expect("set");
+        let file = host.look_up("secret").expect("its name is no secret");
+        let (who, root) = (host.who, host.root.clone());
+        assert_eq!(host.read(OpenAs::Caller, &file).err(), is(nfsstat3::NFS3ERR_ACCES));
+        assert_eq!(host.files.permits(&who, &file, Rights::READ), Ok(false));
+        assert_eq!(host.files.permits(&who, &root, Rights::WRITE.and(Rights::EXECUTE)), Ok(true));
+        assert_eq!(host.files.set_mode(&who, &file, 0o666).err(), is(nfsstat3::NFS3ERR_PERM));
+        assert_eq!(host.files.set_owner(&who, &file, Some(1000), None).err(), is(nfsstat3::NFS3ERR_PERM));
+        let times = (SetTime::Now, SetTime::Now);
+        assert_eq!(host.files.set_times(&who, &file, times.0, times.1).err(), is(nfsstat3::NFS3ERR_ACCES));
+        assert_eq!(host.read(OpenAs::Server, &file), Ok(b"data".to_vec()), "where the rules allow it");
+        let device = host.make("null", Make::Character(1, 3), 0o666);
+        assert_eq!(device.err(), is(nfsstat3::NFS3ERR_PERM));
+        fs::create_dir(host.path("closed")).expect("made");
+        fs::set_permissions(host.path("closed"), fs::Permissions::from_mode(0o700)).expect("set");
+        let closed = host.look_up("closed").expect("its name is no secret");
+        let inside = host.files.look_up(&who, &closed, b"x");
+        assert_eq!(inside.err(), is(nfsstat3::NFS3ERR_ACCES));
+        assert_eq!(
+            host.files.make(&who, &closed, b"x", Make::Directory, 0).err(),
+            is(nfsstat3::NFS3ERR_ACCES)
+        );
+        host.who = Caller::new(0, 0);
+        host.make("null", Make::Character(1, 3), 0o666).expect("root may");
+    });
+}
+
+#[test]
+fn attributes_are_set_by_their_owner_also_of_a_link() {
+    with_host(|mut host| {
+        let who = host.who;
+        let file = host.make("file", Make::File(None), 0o600).expect("new");
+        host.files.set_mode(&who, &file, 0o4751).expect("set");
+        let time = nfstime3 { seconds: 1_000_000_000, nseconds: 123 };
+        host.files.set_times(&who, &file, SetTime::Keep, SetTime::To(time)).expect("set");
+        host.files.set_owner(&who, &file, None, Some(1000)).expect("its own group");
+        let attributes = host.files.attributes(&file).expect("there");
+        assert_eq!((attributes.mode & 0o777, attributes.mtime), (0o751, time));
+        let link = host.make("link", Make::Symlink(b"file"), 0o777).expect("new");
+        assert_eq!(host.files.attributes(&link).expect("there").type_, ftype3::NF3LNK);
+        host.files.set_times(&who, &link, SetTime::To(time), SetTime::To(time)).expect("set");
+        assert_eq!(host.files.attributes(&link).expect("there").mtime, time);
+        let mut target = Vec::new();
+        host.files.read_link(&who, &link, &mut target).expect("a link");
+        assert_eq!(target, b"file");
+    });
+}
+
+#[test]
+fn a_verifier_is_kept_in_times_before_the_file_has_a_name() {
+    with_host(|mut host| {
+        let times =
+            (nfstime3 { seconds: 0x7fff_ffff, nseconds: 500_000_000 }, nfstime3 { seconds: 1, nseconds: 0 });
+        let file = host.make("file", Make::File(Some(times)), 0).expect("new");
+        let attributes = host.files.attributes(&file).expect("there");
+        assert_eq!((attributes.atime, attributes.mtime, attributes.uid), (times.0, times.1, 1000));
+        let again = host.make("file", Make::File(Some(times)), 0);
+        assert_eq!(again.err(), is(nfsstat3::NFS3ERR_EXIST));
+        assert_eq!(host.names(0, 9).0.len(), 3, "it is the only one");
+    });
+}
+
+#[test]
+fn no_name_leads_out_of_the_export() {
+    with_host(|mut host| {
+        let outside = host.folder.path().join("outside");
+        fs::create_dir(&outside).expect("made");
+        fs::write(outside.join("file"), "data").expect("written");
+        symlink("../outside", host.path("link")).expect("made");
+        let (who, link) = (host.who, host.look_up("link").expect("a link"));
+        assert_eq!(host.files.look_up(&who, &link, b"file").err(), is(nfsstat3::NFS3ERR_NOTDIR));
+        assert!(host.look_up("..").is_err());
+        assert!(host.look_up("link/file").is_err());
+        let dir = host.make("dir", Make::Directory, 0o755).expect("new");
+        let inner = host.files.make(&who, &dir, b"inner", Make::Directory, 0o755).expect("new");
+        let parent = host.files.parent(&who, 1, &inner).expect("within");
+        assert_eq!(host.files.key(&parent), host.files.key(&dir));
+        // Moved out by others: its parent is not the export's any more.
+        fs::rename(host.path("dir/inner"), outside.join("inner")).expect("moved");
+        assert_eq!(host.files.parent(&who, 1, &inner).err(), is(nfsstat3::NFS3ERR_STALE));
+    });
+}
+
+#[test]
+fn a_directory_is_listed_from_any_of_its_positions() {
+    with_host(|mut host| {
+        for number in 0..50 {
+            host.make(&format!("file-{number}"), Make::File(None), 0o600).expect("new");
+        }
+        let (all, is_end) = host.names(0, 1000);
+        assert!(is_end && all.len() == 52);
+        let mut pieces = Vec::new();
+        loop {
+            let cookie = pieces.last().map_or(0, |(_, cookie)| *cookie);
+            let (piece, is_end) = host.names(cookie, 7);
+            pieces.extend(piece);
+            if is_end {
+                break;
+            }
+        }
+        assert_eq!(pieces, all);
+    });
+}
+
+#[test]
+fn names_are_moved_linked_and_removed() {
+    with_host(|mut host| {
+        let (who, root) = (host.who, host.root.clone());
+        let file = host.make("file", Make::File(None), 0o600).expect("new");
+        let dir = host.make("dir", Make::Directory, 0o755).expect("new");
+        host.files.link(&who, &file, &dir, b"link").expect("linked");
+        assert_eq!(fs::metadata(host.path("dir/link")).expect("there").nlink(), 2);
+        assert_eq!(host.files.link(&who, &file, &dir, b"link").err(), is(nfsstat3::NFS3ERR_EXIST));
+        host.files.rename(&who, (&root, b"file"), (&dir, b"moved")).expect("renamed");
+        assert_eq!(host.files.remove_directory(&who, &root, b"dir").err(), is(nfsstat3::NFS3ERR_NOTEMPTY));
+        assert_eq!(host.files.remove(&who, &root, b"dir").err(), is(nfsstat3::NFS3ERR_ISDIR));
+        for name in [b"moved".as_slice(), b"link"] {
+            host.files.remove(&who, &dir, name).expect("removed");
+        }
+        host.files.remove_directory(&who, &root, b"dir").expect("removed");
+        let space = host.files.space(&root).expect("known");
+        assert!(space.total_bytes >= space.free_bytes && space.free_bytes >= space.available_bytes);
+        assert_eq!(host.files.limits(&root).expect("known").name_max, 255);
+    });
+}
+
+#[test]
+fn a_file_system_without_handles_is_refused() {
+    if !root_or_skip() {
+        return;
+    }
+    let refused = HostFiles::new(&[(1, Path::new("/proc"))]).err().expect("it has none");
+    assert!(matches!(refused, RootError::Handles { .. }), "{refused}");
+    let missing = HostFiles::new(&[(1, Path::new("/none-such"))]).err().expect("it is not there");
+    assert_eq!(missing.to_string(), "cannot export /none-such: No such file or directory (os error 2)");
+}
