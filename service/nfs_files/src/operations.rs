@@ -69,6 +69,8 @@ impl HostFiles {
                 let new = flags | OFlags::CREATE | OFlags::EXCL;
                 (rustix::fs::openat(&*dir.fd, name, new, mode).map_err(fault)?, true)
             }
+            // A file without a name takes the right to write to the directory. With its name, that is asked last.
+            Err(_) if self.find(dir, name).is_ok() => return Err(nfsstat3::NFS3ERR_EXIST.into()),
             Err(errno) => return Err(fault(errno)),
         };
         let wanted = Timestamps { last_access: timespec(times.0), last_modification: timespec(times.1) };

@@ -124,7 +124,9 @@ impl Memory {
             () => 0,
         };
         let has = node.mode >> shift & 7;
-        let is_root = who.uid == 0;
+        // Root runs what somebody may run.
+        let runs = rights.bits() & 1 != 0 && !matches!(node.kind, ftype3::NF3DIR) && node.mode & 0o111 == 0;
+        let is_root = who.uid == 0 && !runs;
         if is_root || rights.bits() & !has == 0 { Ok(()) } else { fail(nfsstat3::NFS3ERR_ACCES) }
     }
 
@@ -318,6 +320,9 @@ impl Files for Memory {
     }
 
     fn set_mode(&mut self, who: &Caller, file: &u64, mode: u32) -> Result<()> {
+        if matches!(self.get(*file)?.kind, ftype3::NF3LNK) {
+            return fail(nfsstat3::NFS3ERR_NOTSUPP);
+        }
         self.owns(who, *file)?;
         self.node(*file).mode = mode;
         self.changed(*file);
@@ -398,14 +403,21 @@ impl Files for Memory {
 
     fn rename(&mut self, who: &Caller, from: (&u64, &[u8]), to: (&u64, &[u8])) -> Result<()> {
         let file = self.child(who, *from.0, from.1)?;
-        self.may_change(who, *from.0)?;
-        self.may_change(who, *to.0)?;
         if self.is_within(*to.0, file) {
             return fail(nfsstat3::NFS3ERR_INVAL);
         }
+        // To itself it is nothing, and takes no right to write.
+        if self.child(who, *to.0, to.1) == Ok(file) {
+            return Ok(());
+        }
+        self.may_change(who, *from.0)?;
+        self.may_change(who, *to.0)?;
         let is_directory = |node: &Node| matches!(node.kind, ftype3::NF3DIR);
+        // Its `..` changes.
+        if from.0 != to.0 && is_directory(&self.nodes[&file]) {
+            self.may(who, file, Rights::WRITE)?;
+        }
         match self.child(who, *to.0, to.1) {
-            Ok(there) if there == file => return Ok(()),
             Ok(there) => match (is_directory(&self.nodes[&file]), &self.nodes[&there]) {
                 (true, there) if !is_directory(there) => return fail(nfsstat3::NFS3ERR_NOTDIR),
                 (false, there) if is_directory(there) => return fail(nfsstat3::NFS3ERR_ISDIR),
