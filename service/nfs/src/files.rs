@@ -219,11 +219,12 @@ pub trait Files {
     ) -> Result<usize, Fault>;
 
     /// Makes a file or directory durable. After a failure it is unknown what is on the disk; a later success says
-    /// nothing about it.
+    /// nothing about it. So syncs of one file follow each other, on whichever threads, and if one fails, `failed` is
+    /// called before the next one begins.
     ///
     /// # Errors
     /// As said for the trait.
-    fn sync(&mut self, file: &Self::File, how: Sync) -> Result<(), Fault>;
+    fn sync(&mut self, file: &Self::File, how: Sync, failed: &mut dyn FnMut()) -> Result<(), Fault>;
 
     /// Sets the length of a regular file.
     ///

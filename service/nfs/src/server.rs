@@ -243,11 +243,8 @@ impl<'s, F: Files> Turn<'s, '_, F> {
         if export.is_async {
             return Ok(());
         }
-        let synced = self.files.sync(file, how);
-        if matches!(synced, Err(Fault::Status(_))) {
-            self.server.verifier.sync_failed();
-        }
-        synced
+        let verifier = &self.server.verifier;
+        self.files.sync(file, how, &mut || verifier.sync_failed())
     }
 
     /// Runs an operation by the caller's rights, and if they do not suffice, by the server's if the caller owns the

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One number per life of an instance, and another one after each sync that failed. Threads share it.
 ///
 /// A WRITE takes it before it writes: if a sync fails after that, the later COMMIT shows another one, and the client
-/// writes again. A COMMIT takes it after its sync. For this to hold, a sync of the same file by another thread, which
-/// has failed and was told so by the kernel, must have changed the verifier before: who carries out calls on more than
-/// one thread lets the syncs of one file follow each other.
+/// writes again. A COMMIT takes it after its sync. The kernel tells one of two syncs of an error: the other one succeeds,
+/// and must find the new verifier, so [`Files::sync`](crate::Files::sync) lets them follow each other.
 #[derive(Debug)]
 pub struct WriteVerifier(AtomicU64);
 

@@ -2,7 +2,8 @@
 //! never outside the export.
 //!
 //! Operations wait for disks. A thread that uses them has called
-//! [`own_mask`](twinpath_sys::file_rights::own_mask), and has root's rights between two operations.
+//! [`own_mask`](twinpath_sys::file_rights::own_mask), as [`HostThreads`] does, and has root's rights between two
+//! operations.
 //!
 //! A file is a descriptor of `O_PATH`, which needs no right and opens no device. Where data is needed, it is opened
 //! again through `/proc/self/fd`, and the kernel checks the rights that the thread has at that moment.
@@ -21,8 +22,13 @@ use twinpath_sys::file_rights::{Acting, act_as};
 
 mod operations;
 mod status;
+mod threads;
+mod turns;
 
 pub use status::status;
+pub use threads::HostThreads;
+
+use turns::Turns;
 
 /// Room for entries of a directory that are read at once, bytes.
 const ENTRIES_LEN: usize = 32 << 10;
@@ -68,15 +74,15 @@ struct Root {
     file: HostFile,
 }
 
-/// The files of exports. Each thread has its own.
-pub struct HostFiles {
+/// The directories that are exported, for all threads.
+pub struct HostExports {
     roots: Vec<Root>,
     /// `/proc/self/fd`.
     descriptors: OwnedFd,
-    entries: Vec<MaybeUninit<u8>>,
+    syncs: Turns<FileKey>,
 }
 
-impl HostFiles {
+impl HostExports {
     /// Exports directories, by number and path.
     ///
     /// # Errors
@@ -86,11 +92,25 @@ impl HostFiles {
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
         let roots =
             exports.iter().map(|(number, path)| Root::new(*number, path)).collect::<Result<_, _>>()?;
-        Ok(Self { roots, descriptors, entries: vec![MaybeUninit::uninit(); ENTRIES_LEN] })
+        Ok(Self { roots, descriptors, syncs: Turns::default() })
+    }
+}
+
+/// The files of exports, for one thread.
+pub struct HostFiles {
+    exports: Arc<HostExports>,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl HostFiles {
+    /// The files of these exports.
+    #[must_use]
+    pub fn new(exports: Arc<HostExports>) -> Self {
+        Self { exports, entries: vec![MaybeUninit::uninit(); ENTRIES_LEN] }
     }
 
     fn export(&self, number: u32) -> Result<&Root, Fault> {
-        let root = self.roots.iter().find(|root| root.number == number);
+        let root = self.exports.roots.iter().find(|root| root.number == number);
         root.ok_or(Fault::Status(nfsstat3::NFS3ERR_STALE))
     }
 
@@ -98,7 +118,7 @@ impl HostFiles {
     fn reopen(&self, file: &HostFile, flags: OFlags) -> Result<OwnedFd, Fault> {
         // A device or pipe is not opened here: should a file be one nonetheless, opening it does not wait.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let opened = rustix::fs::openat(&self.descriptors, self.name(file), flags, Mode::empty());
+        let opened = rustix::fs::openat(&self.exports.descriptors, self.name(file), flags, Mode::empty());
         opened.map_err(fault)
     }
 

@@ -88,7 +88,7 @@ impl HostFiles {
         set.map_err(fault)?;
         // By its name in /proc: by its descriptor alone it takes a capability, before Linux 6.10.
         let number = std::os::fd::AsRawFd::as_raw_fd(&file).to_string();
-        rustix::fs::linkat(&self.descriptors, number, &*dir.fd, name, AtFlags::SYMLINK_FOLLOW)
+        rustix::fs::linkat(&self.exports.descriptors, number, &*dir.fd, name, AtFlags::SYMLINK_FOLLOW)
             .map_err(fault)?;
         Ok(file)
     }
@@ -97,7 +97,7 @@ impl HostFiles {
     fn made(&self, dir: &HostFile, file: OwnedFd) -> Result<HostFile, Fault> {
         let opened = HostFile { fd: Arc::new(file), export: dir.export };
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.descriptors, self.name(&opened), flags, Mode::empty());
+        let fd = rustix::fs::openat(&self.exports.descriptors, self.name(&opened), flags, Mode::empty());
         Ok(HostFile { fd: Arc::new(fd.map_err(fault)?), export: dir.export })
     }
 
@@ -177,7 +177,7 @@ impl Files for HostFiles {
     fn permits(&mut self, who: &Caller, file: &HostFile, rights: Rights) -> Result<bool, Fault> {
         let _acting = acting(who)?;
         let access = Access::from_bits_retain(rights.bits());
-        match rustix::fs::accessat(&self.descriptors, self.name(file), access, AtFlags::EACCESS) {
+        match rustix::fs::accessat(&self.exports.descriptors, self.name(file), access, AtFlags::EACCESS) {
             Ok(()) => Ok(true),
             Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
             Err(errno) => Err(fault(errno)),
@@ -254,13 +254,19 @@ impl Files for HostFiles {
         Ok(len)
     }
 
-    fn sync(&mut self, file: &HostFile, how: Sync) -> Result<(), Fault> {
+    fn sync(&mut self, file: &HostFile, how: Sync, failed: &mut dyn FnMut()) -> Result<(), Fault> {
+        // By its key without the export: a directory may be exported twice.
+        let _turn = self.exports.syncs.take(key(file)?);
+        // Opened now: the kernel tells an error that nobody was told before.
         let open = self.reopen(file, OFlags::RDONLY)?;
-        match how {
+        let synced = match how {
             Sync::Data => rustix::fs::fdatasync(&open),
             Sync::All => rustix::fs::fsync(&open),
-        }
-        .map_err(fault)
+        };
+        synced.map_err(|errno| {
+            failed();
+            fault(errno)
+        })
     }
 
     fn set_size(&mut self, who: &Caller, open_as: OpenAs, file: &HostFile, size: u64) -> Result<(), Fault> {
@@ -283,7 +289,7 @@ impl Files for HostFiles {
     fn set_mode(&mut self, who: &Caller, file: &HostFile, mode: u32) -> Result<(), Fault> {
         let _acting = acting(who)?;
         let mode = Mode::from_raw_mode(mode);
-        rustix::fs::chmodat(&self.descriptors, self.name(file), mode, AtFlags::empty()).map_err(fault)
+        rustix::fs::chmodat(&self.exports.descriptors, self.name(file), mode, AtFlags::empty()).map_err(fault)
     }
 
     fn set_times(
@@ -295,7 +301,8 @@ impl Files for HostFiles {
     ) -> Result<(), Fault> {
         let _acting = acting(who)?;
         let times = Timestamps { last_access: set_time(accessed), last_modification: set_time(modified) };
-        rustix::fs::utimensat(&self.descriptors, self.name(file), &times, AtFlags::empty()).map_err(fault)
+        rustix::fs::utimensat(&self.exports.descriptors, self.name(file), &times, AtFlags::empty())
+            .map_err(fault)
     }
 
     fn make(
@@ -355,8 +362,14 @@ impl Files for HostFiles {
 
     fn link(&mut self, who: &Caller, file: &HostFile, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
         let _acting = acting(who)?;
-        rustix::fs::linkat(&self.descriptors, self.name(file), &*dir.fd, name, AtFlags::SYMLINK_FOLLOW)
-            .map_err(fault)
+        rustix::fs::linkat(
+            &self.exports.descriptors,
+            self.name(file),
+            &*dir.fd,
+            name,
+            AtFlags::SYMLINK_FOLLOW,
+        )
+        .map_err(fault)
     }
 
     fn list(

@@ -3,9 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
-use twinpath_nfs::{Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync};
-use twinpath_nfs_files::{HostFile, HostFiles, RootError};
+use twinpath_nfs::{
+    Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync, ThreadFiles as _,
+};
+use twinpath_nfs_files::{HostExports, HostFile, HostFiles, HostThreads, RootError};
 use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3, nfstime3};
 use twinpath_sys::file_rights::own_mask;
 use twinpath_test_rig::root_or_skip;
@@ -63,7 +66,7 @@ fn with_host(test: impl FnOnce(Host) + Send + 'static) {
         for path in [folder.path(), &export] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
         }
-        let mut files = HostFiles::new(&[(1, &export)]).expect("exported");
+        let mut files = HostFiles::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported")));
         let root = files.root(1).expect("there");
         test(Host { files, root, who: Caller::new(1000, 1000), folder });
     };
@@ -80,17 +83,17 @@ fn data_goes_to_the_disk_and_back_by_a_handle() {
         let file = host.make("file", Make::File(None), 0o640).expect("new");
         let who = host.who;
         assert_eq!(host.files.write(&who, OpenAs::Caller, &file, 3, b"data"), Ok(4));
-        host.files.sync(&file, Sync::Data).expect("durable");
-        host.files.sync(&file, Sync::All).expect("durable");
+        host.files.sync(&file, Sync::Data, &mut || {}).expect("durable");
+        host.files.sync(&file, Sync::All, &mut || {}).expect("durable");
         let root = host.root.clone();
-        host.files.sync(&root, Sync::All).expect("durable");
+        host.files.sync(&root, Sync::All, &mut || {}).expect("durable");
         let stat = fs::metadata(host.path("file")).expect("there");
         assert_eq!((stat.uid(), stat.gid(), stat.mode() & 0o7777), (1000, 1000, 0o640));
         let key = host.files.key(&file).expect("a key");
         fs::rename(host.path("file"), host.path("moved")).expect("renamed");
         drop(file);
         // As after a restart.
-        host.files = HostFiles::new(&[(1, &host.path(""))]).expect("exported");
+        host.files = HostFiles::new(Arc::new(HostExports::new(&[(1, &host.path(""))]).expect("exported")));
         let file = host.files.open(&FileId { export: 1, key }).expect("the same file");
         assert_eq!(host.read(OpenAs::Caller, &file), Ok(b"\0\0\0data".to_vec()));
         let attributes = host.files.attributes(&file).expect("there");
@@ -238,8 +241,35 @@ fn a_file_system_without_handles_is_refused() {
     if !root_or_skip() {
         return;
     }
-    let refused = HostFiles::new(&[(1, Path::new("/proc"))]).err().expect("it has none");
+    let refused = HostExports::new(&[(1, Path::new("/proc"))]).err().expect("it has none");
     assert!(matches!(refused, RootError::Handles { .. }), "{refused}");
-    let missing = HostFiles::new(&[(1, Path::new("/none-such"))]).err().expect("it is not there");
+    let missing = HostExports::new(&[(1, Path::new("/none-such"))]).err().expect("it is not there");
     assert_eq!(missing.to_string(), "cannot export /none-such: No such file or directory (os error 2)");
+}
+
+#[test]
+fn each_thread_has_files_of_its_own_without_a_mask() {
+    with_host(|host| {
+        let export = host.path("");
+        let threads = HostThreads::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported")));
+        let others: Vec<_> = (0..4)
+            .map(|number| {
+                let threads = threads.clone();
+                std::thread::spawn(move || {
+                    let made = threads.with(|files| {
+                        let root = files.root(1)?;
+                        let name = format!("file-{number}");
+                        let who = Caller::new(1000 + number, 100);
+                        files.make(&who, &root, name.as_bytes(), Make::File(None), 0o666).map(drop)
+                    });
+                    assert_eq!(made.expect("root may"), Ok(()));
+                })
+            })
+            .collect();
+        others.into_iter().for_each(|thread| thread.join().expect("it ends"));
+        for number in 0..4 {
+            let stat = fs::metadata(host.path(&format!("file-{number}"))).expect("there");
+            assert_eq!((stat.uid(), stat.mode() & 0o777), (1000 + number, 0o666));
+        }
+    });
 }

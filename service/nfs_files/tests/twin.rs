@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 
 use twinpath_nfs::{
     Call, Caller, Context, CreateAt, Export, Exports, FileId, Files, HandleSecret, Name, Server, Sizes,
     Squash, WriteVerifier,
 };
-use twinpath_nfs_files::HostFiles;
+use twinpath_nfs_files::{HostExports, HostFiles};
 use twinpath_rpc::nfs3_types::nfs3::{
     GETATTR3res, Nfs3Option, Nfs3Result, READDIR3res, createhow3, createverf3, ftype3, mknoddata3, sattr3,
     stable_how,
@@ -219,7 +220,7 @@ fn run(seed: u64, done: &mut BTreeMap<String, u32>) {
     for path in [folder.path(), &export] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
     }
-    let mut host = Side::new(HostFiles::new(&[(1, &export)]).expect("exported"));
+    let mut host = Side::new(HostFiles::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported"))));
     let mut memory = Side::new(Memory::new());
     let mut random = fastrand::Rng::with_seed(seed);
     let data: Vec<u8> = (0..=255).collect();

@@ -288,8 +288,9 @@ impl Files for Memory {
         Ok(data.len())
     }
 
-    fn sync(&mut self, file: &u64, _how: Sync) -> Result<()> {
+    fn sync(&mut self, file: &u64, _how: Sync, failed: &mut dyn FnMut()) -> Result<()> {
         if self.sync_fails {
+            failed();
             return fail(nfsstat3::NFS3ERR_IO);
         }
         self.log.push(Event::Synced(*file));
