@@ -99,6 +99,7 @@ fn argument<C: HasKeys>(key: &'static Key, option: CliOption, setting: Option<&S
     let argument = match key.table {
         "limits" => argument.help_heading("Limits"),
         "rpc" => argument.help_heading("RPC"),
+        "nfs" => argument.help_heading("NFS"),
         _ => argument,
     };
     let argument = match key.takes {
@@ -135,6 +136,7 @@ mod tests {
             (Command::ServeChargen, &["serve", "chargen"]),
             (Command::ServeReflect, &["serve", "reflect"]),
             (Command::ServeRpc, &["serve", "rpc"]),
+            (Command::ServeNfs, &["serve", "nfs"]),
             (Command::Bridge, &["bridge"]),
             (Command::Switch, &["switch"]),
             (Command::Bench, &["bench", "echo"]),

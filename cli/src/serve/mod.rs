@@ -1,10 +1,12 @@
 //! `twinpath serve`: a service on two paths, from the command line or a file.
 
+mod nfs;
 mod services;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::bail;
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
@@ -14,6 +16,7 @@ use twinpath_instance::{self as instance, InstanceError, Loaded, Parts, Source};
 use twinpath_serve::Prototype;
 use twinpath_sys::descriptors;
 
+use self::nfs::NfsHost;
 use self::services::{prototype, registrations};
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
@@ -21,7 +24,7 @@ use crate::options::{HasKeys, KeyOptions};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    override_usage = "twinpath serve --config FILE [OPTIONS]\n       twinpath serve <echo|discard|chargen|reflect|rpc> [OPTIONS]"
+    override_usage = "twinpath serve --config FILE [OPTIONS]\n       twinpath serve <echo|discard|chargen|reflect|rpc|nfs> [OPTIONS]"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -42,6 +45,8 @@ enum Service {
     Reflect(Options<Reflect>),
     /// Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory.
     Rpc(Options<Rpc>),
+    /// Serves directories of this host by NFS version 3, to clients that mount them.
+    Nfs(Options<Nfs>),
 }
 
 /// The options of one way to call `serve`.
@@ -92,6 +97,8 @@ commands! {
     Reflect = ServeReflect;
     /// `twinpath serve rpc`
     Rpc = ServeRpc;
+    /// `twinpath serve nfs`
+    Nfs = ServeNfs;
 }
 
 /// The values from the command line.
@@ -121,6 +128,7 @@ impl Args {
             Some(Service::Chargen(options)) => options.given(Some(ServiceKind::Chargen)),
             Some(Service::Reflect(options)) => options.given(Some(ServiceKind::Reflect)),
             Some(Service::Rpc(options)) => options.given(Some(ServiceKind::Rpc)),
+            Some(Service::Nfs(options)) => options.given(Some(ServiceKind::Nfs)),
         }
     }
 }
@@ -136,11 +144,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let open_files = descriptors::raise_limit();
-    let Loaded { config, plan, services, .. } = load(file.as_deref(), &overrides, open_files)?;
+    let nfs = Arc::new(NfsHost::default());
+    let Loaded { config, plan, services, .. } = load(file.as_deref(), &overrides, open_files, &nfs)?;
     let source = file.map(|file| {
         let read_from = file.clone();
         let read = move || {
-            load(Some(&read_from), &overrides, open_files)
+            load(Some(&read_from), &overrides, open_files, &nfs)
                 .map_err(|error| twinpath_clients::measure::in_words(error.as_ref()))
         };
         Source { file, config, read: Box::new(read) }
@@ -166,23 +175,28 @@ fn usual() -> Config {
 }
 
 /// The plan from the file and the command line.
-fn load(file: Option<&Path>, overrides: &Overrides, open_files: Option<u64>) -> anyhow::Result<Loaded> {
+fn load(
+    file: Option<&Path>,
+    overrides: &Overrides,
+    open_files: Option<u64>,
+    nfs: &NfsHost,
+) -> anyhow::Result<Loaded> {
     let (mut config, given) = Config::load(file, overrides, open_files)?;
     config.control.sandbox.get_or_insert(Sandbox::On);
-    let (mut plan, services) = plan(&config)?;
+    let (mut plan, services) = plan(&config, nfs)?;
     plan.settings = config.settings(&usual(), &given);
     Ok(Loaded { config, plan, services, applied: None })
 }
 
 /// The plan of a configuration, and the services themselves.
-fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
+fn plan(config: &Config, nfs: &NfsHost) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
     let Some(mut plan) = Plan::of(config) else {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
     for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
         planned.rpcbind = registrations(config, asked);
     }
-    let services = config.services.iter().map(|asked| prototype(config, asked));
+    let services = config.services.iter().map(|asked| prototype(config, asked, nfs));
     Ok((plan, services.collect::<Result<_, _>>()?))
 }
 

@@ -21,6 +21,7 @@ mod left_behind;
 mod luck;
 mod machine;
 mod metrics;
+mod nfs;
 mod once;
 mod other_users;
 mod output;

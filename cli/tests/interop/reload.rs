@@ -18,7 +18,7 @@ use crate::several::{calls, file, serve, service, two};
 /// A port that is added later.
 const LATER: u16 = 7009;
 
-fn reload(rig: &Rig, server: &Server) -> Finished {
+pub(crate) fn reload(rig: &Rig, server: &Server) -> Finished {
     rig.twinpath(&rig.server, &["reload", "--socket", server.socket.to_str().unwrap()])
 }
 

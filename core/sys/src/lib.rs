@@ -23,6 +23,7 @@ pub mod file_rights;
 pub mod fork;
 pub mod frame_claim;
 pub mod frame_tap;
+pub mod landlock;
 pub mod latency_request;
 pub mod mounts;
 pub mod netns;

@@ -178,6 +178,9 @@ _twinpath() {
             twinpath__subcmd__help__subcmd__serve,echo)
                 cmd="twinpath__subcmd__help__subcmd__serve__subcmd__echo"
                 ;;
+            twinpath__subcmd__help__subcmd__serve,nfs)
+                cmd="twinpath__subcmd__help__subcmd__serve__subcmd__nfs"
+                ;;
             twinpath__subcmd__help__subcmd__serve,reflect)
                 cmd="twinpath__subcmd__help__subcmd__serve__subcmd__reflect"
                 ;;
@@ -223,6 +226,9 @@ _twinpath() {
             twinpath__subcmd__serve,help)
                 cmd="twinpath__subcmd__serve__subcmd__help"
                 ;;
+            twinpath__subcmd__serve,nfs)
+                cmd="twinpath__subcmd__serve__subcmd__nfs"
+                ;;
             twinpath__subcmd__serve,reflect)
                 cmd="twinpath__subcmd__serve__subcmd__reflect"
                 ;;
@@ -240,6 +246,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__serve__subcmd__help,help)
                 cmd="twinpath__subcmd__serve__subcmd__help__subcmd__help"
+                ;;
+            twinpath__subcmd__serve__subcmd__help,nfs)
+                cmd="twinpath__subcmd__serve__subcmd__help__subcmd__nfs"
                 ;;
             twinpath__subcmd__serve__subcmd__help,reflect)
                 cmd="twinpath__subcmd__serve__subcmd__help__subcmd__reflect"
@@ -1180,7 +1189,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__serve)
-            opts="echo discard chargen reflect rpc"
+            opts="echo discard chargen reflect rpc nfs"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1222,6 +1231,20 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__serve__subcmd__echo)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__help__subcmd__serve__subcmd__nfs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1574,7 +1597,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve)
-            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc help"
+            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc nfs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2326,7 +2349,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__help)
-            opts="echo discard chargen reflect rpc help"
+            opts="echo discard chargen reflect rpc nfs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2395,6 +2418,20 @@ _twinpath() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        twinpath__subcmd__serve__subcmd__help__subcmd__nfs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         twinpath__subcmd__serve__subcmd__help__subcmd__reflect)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -2416,6 +2453,232 @@ _twinpath() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__serve__subcmd__nfs)
+            opts="-q -h --udp --tcp --tcp-path --address --flow --source --export --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --read-bytes --write-bytes --state-directory --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --udp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tcp-path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --flow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --source)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --export)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attach)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reflex)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fallback-loss-max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ring-frames)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu-budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --spin-us)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --linger-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency-request)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency-request-scope)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency-request-max-exit-us)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --spin-share-max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fail-open-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections-per-source)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connection-bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queued-bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --idle-timeout-s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --request-timeout-s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --send-timeout-s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drain-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --take-over-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reply-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reflex-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kept-replies)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --record-bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fragments)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duplicates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duplicate-age-s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --read-bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sandbox)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --take-over)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --standby)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --ready-fd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

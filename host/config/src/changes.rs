@@ -125,7 +125,9 @@ fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
     let Some(at) = former.services.iter().position(same) else { return Origin::New };
     let before = &former.services[at];
     let rpc = |config: &Config, service: &Service, is_meant: fn(&Key) -> bool| match service.kind {
-        Some(ServiceKind::Rpc) => only(table(&config.rpc_of(service)), Rpc::KEYS, is_meant),
+        Some(ServiceKind::Rpc | ServiceKind::Nfs) => {
+            only(table(&config.rpc_of(service)), Rpc::KEYS, is_meant)
+        }
         _ => Table::new(),
     };
     let own = |service| {

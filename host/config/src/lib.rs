@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crate::values::{
-    AddressError, AddressList, AttachAsked, Command, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode,
-    Fault, FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortKind,
-    PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry,
-    TcpPathAsked, UnknownAttach, UnknownPath, VlanList, goal,
+    AddressError, AddressList, AttachAsked, Command, ConfigError, CpuGoal, DatapathId, Endpoint, ExportText,
+    FailMode, Fault, FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked,
+    PortKind, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText,
+    Squashed, StaticEntry, TcpPathAsked, UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 pub use twinpath_worker::thread::priority::Priority;
@@ -26,6 +26,7 @@ pub use control::{Control, ControlOverrides};
 pub use interface::{Interface, InterfaceOverrides};
 pub use key::{Change, CliOption, Example, Key, Takes};
 pub use limits::{LimitOverrides, Limits};
+pub use nfs::{Nfs, NfsOverrides};
 pub use pool::{Pool, PoolOverrides};
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{Service, ServiceOverrides};
@@ -43,6 +44,7 @@ mod control;
 mod interface;
 mod key;
 mod limits;
+mod nfs;
 mod openflow;
 mod pool;
 mod reading;
@@ -65,7 +67,7 @@ macro_rules! serve_and {
     ($($other:ident),*) => {
         &[
             Command::Serve, Command::ServeEcho, Command::ServeDiscard, Command::ServeChargen,
-            Command::ServeReflect, Command::ServeRpc, $(Command::$other),*
+            Command::ServeReflect, Command::ServeRpc, Command::ServeNfs, $(Command::$other),*
         ]
     };
 }
@@ -101,6 +103,8 @@ pub struct Config {
     pub pool: Pool,
     /// Limits of ONC RPC.
     pub rpc: Rpc,
+    /// Data and state of NFS.
+    pub nfs: Nfs,
     /// The command socket, the metrics and the sandbox.
     pub control: Control,
     /// A switch, in place of services and their interface.
@@ -117,6 +121,7 @@ impl Default for Config {
             limits: Limits::default(),
             pool: Pool::default(),
             rpc: Rpc::default(),
+            nfs: Nfs::default(),
             control: Control::default(),
             switch: None,
         }
@@ -124,12 +129,12 @@ impl Default for Config {
 }
 
 /// The tables that only services have.
-const TABLES_OF_SERVICES: [&str; 5] = ["service", "interface", "limits", "pool", "rpc"];
+const TABLES_OF_SERVICES: [&str; 6] = ["service", "interface", "limits", "pool", "rpc", "nfs"];
 
 /// Every key, in the order of docs/config.md.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
     let of_services = [Service::KEYS, Interface::KEYS, Worker::KEYS, Limits::KEYS, Pool::KEYS, Rpc::KEYS];
-    of_services.into_iter().chain([Control::KEYS, Switch::KEYS, SwitchPort::KEYS]).flatten()
+    of_services.into_iter().chain([Nfs::KEYS, Control::KEYS, Switch::KEYS, SwitchPort::KEYS]).flatten()
 }
 
 /// The values of the command line, which override those of the file.
@@ -147,6 +152,8 @@ pub struct Overrides {
     pub pool: PoolOverrides,
     /// Of `[rpc]`, for all services.
     pub rpc: RpcOverrides,
+    /// Of `[nfs]`.
+    pub nfs: NfsOverrides,
     /// Of `[control]`.
     pub control: ControlOverrides,
     /// Of `[switch]`.
@@ -164,7 +171,7 @@ impl Overrides {
         table.map_or(Ok(()), |(_, overrides)| overrides.set(key.name, texts))
     }
 
-    fn tables_mut(&mut self) -> [(&'static str, &mut dyn Override); 8] {
+    fn tables_mut(&mut self) -> [(&'static str, &mut dyn Override); 9] {
         [
             ("service", &mut self.service),
             ("interface", &mut self.interface),
@@ -172,6 +179,7 @@ impl Overrides {
             ("limits", &mut self.limits),
             ("pool", &mut self.pool),
             ("rpc", &mut self.rpc),
+            ("nfs", &mut self.nfs),
             ("control", &mut self.control),
             ("switch", &mut self.switch),
         ]
@@ -260,6 +268,7 @@ impl Config {
         let mut faults: Vec<Fault> =
             file.and_then(|file| config.kind_fault(overrides, file)).into_iter().collect();
         config.apply(overrides);
+        config.complete_nfs();
         if unread != Unread::Everything {
             faults.extend(judge(&config, &text));
         }
@@ -327,6 +336,7 @@ impl Config {
     pub fn limits_of(&self, service: &Service) -> Limits {
         let mut limits = self.limits.clone();
         limits.apply(&service.limits);
+        self.raise_for_nfs(service, &mut limits);
         limits
     }
 
@@ -335,12 +345,13 @@ impl Config {
     pub fn rpc_of(&self, service: &Service) -> Rpc {
         let mut rpc = self.rpc.clone();
         rpc.apply(&service.rpc);
+        rpc.record_bytes = self.record_bytes_of(service, rpc.record_bytes);
         rpc
     }
 
     /// Replaces the values that the command line gives.
     pub fn apply(&mut self, overrides: &Overrides) {
-        let Overrides { service, interface, worker, limits, pool, rpc, control, switch } =
+        let Overrides { service, interface, worker, limits, pool, rpc, nfs, control, switch } =
             overrides.completed();
         // The command line cannot set keys of one service among several.
         if let [only] = self.services.as_mut_slice() {
@@ -355,6 +366,7 @@ impl Config {
         self.limits.apply(&limits);
         self.pool.apply(&pool);
         self.rpc.apply(&rpc);
+        self.nfs.apply(&nfs);
         self.control.apply(&control);
         if switch != SwitchOverrides::default() {
             self.switch.get_or_insert_default().apply(&switch);
@@ -377,6 +389,7 @@ impl Config {
             self.worker.faults(),
             self.limits.faults(self.worker.count.min(WORKERS_MAX)),
             self.rpc.faults(connection_bytes),
+            self.nfs.faults(),
             self.pool.faults(),
             self.control.faults(),
         ];

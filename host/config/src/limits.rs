@@ -119,7 +119,7 @@ impl Limits {
 
     /// Twice the bytes that a connection of each worker may add before they are checked. With a lower
     /// limit, connections could be closed that have done nothing.
-    fn queued_bytes_min(&self, workers: u32) -> u64 {
+    pub(super) fn queued_bytes_min(&self, workers: u32) -> u64 {
         4 * u64::from(self.connection_bytes) * u64::from(workers)
     }
 

@@ -1,4 +1,4 @@
-//! `[rpc]`: limits of ONC RPC, for `kind = "rpc"`.
+//! `[rpc]`: limits of ONC RPC, for `kind = "rpc"` and `kind = "nfs"`.
 
 use super::Wrong;
 use super::key::{Change, section};
@@ -18,8 +18,8 @@ const DUPLICATES_MIN: u64 = 8;
 const DUPLICATES_MAX: u64 = 65_536;
 /// A day.
 const AGE_S_MAX: u64 = 86_400;
-/// The command that serves RPC.
-const SERVE_RPC: &[Command] = &[Command::ServeRpc];
+/// The commands that serve RPC.
+const SERVE_RPC: &[Command] = &[Command::ServeRpc, Command::ServeNfs];
 
 section! {
     /// `[rpc]`

@@ -10,7 +10,9 @@ use twinpath_wire::Protocol;
 use super::key::{Change, Override as _, section};
 use super::worker::WORKERS_MAX;
 use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
-use crate::values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, TcpPathAsked, is_name};
+use crate::values::{
+    Command, ExportText, FlowText, NAME_MAX, ServiceKind, SourceText, TcpPathAsked, is_name,
+};
 
 /// Maximum number of own addresses of a service: each needs a socket.
 const ADDRESSES_MAX: usize = 64;
@@ -22,14 +24,18 @@ const FLOW_ENDS_MAX: usize = 64;
 const SERVICES_MAX: usize = 16;
 /// The commands that serve ports.
 const SERVE_PORTS: &[Command] =
-    &[Command::ServeEcho, Command::ServeDiscard, Command::ServeChargen, Command::ServeRpc];
+    &[Command::ServeEcho, Command::ServeDiscard, Command::ServeChargen, Command::ServeRpc, Command::ServeNfs];
+/// The command that serves directories.
+const SERVE_DIRECTORIES: &[Command] = &[Command::ServeNfs];
+/// Maximum number of exports of a service: each may have threads of its own.
+const EXPORTS_MAX: usize = 64;
 /// The command that serves frames.
 const SERVE_FRAMES: &[Command] = &[Command::ServeReflect];
 
 section! {
     /// `[service]`
     pub struct Service, ServiceOverrides in "service" {
-        /// The kind of service: echo, discard, chargen, reflect or rpc
+        /// The kind of service: echo, discard, chargen, reflect, rpc or nfs
         kind: Option<ServiceKind> = None =>
             unset("none: has to be given"), example("\"echo\""), change(Change::ReloadAnew);
 
@@ -73,14 +79,20 @@ section! {
             values_are("prefixes, at most 64: `[\"10.0.0.0/8\"]`"), unset("none: everybody"),
             option("source", "PREFIX", SERVE_PORTS), comment("[\"10.0.0.0/8\"]"), change(Change::ReloadAnew);
 
+        /// Export this directory, as /srv/data:rw,client=10.0.0.0/8; without options it is read-only for everybody
+        exports: Vec<ExportText> = Vec::new() =>
+            values_are("directories with options, at most 64: `[\"/srv/data:rw,client=10.0.0.0/8\"]` (`nfs` only)"),
+            unset("none"), option("export", "DIRECTORY", SERVE_DIRECTORIES),
+            comment("[\"/srv/data:rw,client=10.0.0.0/8\"]"), change(Change::ReloadAnew);
+
         /// Limits of this service that differ from [limits]
         limits: LimitOverrides = LimitOverrides::default() =>
             values_are("the keys of `[limits]` but `drain_ms`, `take_over_ms` and `peers`"), unset("as [limits]"),
             comment("{ connections = 100 }"), change(Change::Reload);
 
-        /// Bounds of this service, of kind rpc, that differ from [rpc]
+        /// Bounds of this service, of kind rpc or nfs, that differ from [rpc]
         rpc: RpcOverrides = RpcOverrides::default() =>
-            values_are("the keys of `[rpc]` (`rpc` only)"), unset("as [rpc]"), comment("{ record_bytes = 32768 }"),
+            values_are("the keys of `[rpc]` (`rpc` and `nfs` only)"), unset("as [rpc]"), comment("{ record_bytes = 32768 }"),
             change(Change::ReloadAnew);
     }
 }
@@ -169,7 +181,7 @@ impl Config {
     pub(super) fn check_kinds(&self) -> Vec<Fault> {
         let unknown = self.services.iter().enumerate().filter(|(_, service)| service.kind.is_none());
         let sentence =
-            "which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\" or \"rpc\"";
+            "which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\", \"rpc\" or \"nfs\"";
         unknown.map(|(at, _)| self.fault_of(at, "service.kind", sentence.to_owned())).collect()
     }
 
@@ -196,7 +208,7 @@ impl Config {
             wrong.extend(own.into_iter().filter(|fault| !common.contains(fault)));
         }
         let has_own = service.limits != LimitOverrides::default() || service.rpc != RpcOverrides::default();
-        if service.kind == Some(ServiceKind::Rpc) && has_own {
+        if service.kind.is_some_and(ServiceKind::is_rpc) && has_own {
             let common = self.rpc.faults(u32::MAX);
             let own = self.rpc_of(service).faults(limits.connection_bytes);
             wrong.extend(own.into_iter().filter(|fault| !common.contains(fault)));
@@ -206,7 +218,8 @@ impl Config {
 
     /// Two services cannot both register: rpcbind has one port for each program.
     fn rpcbind_conflict(&self, one: &Service, other: &Service) -> Option<Wrong> {
-        let registers = |service| self.rpc_of(service).rpcbind && service.kind == Some(ServiceKind::Rpc);
+        let registers =
+            |service: &Service| self.rpc_of(service).rpcbind && service.kind.is_some_and(ServiceKind::is_rpc);
         (registers(one) && registers(other)).then(|| {
             let (one, other) = (one.shown_name(), other.shown_name());
             let sentence =
@@ -229,6 +242,7 @@ impl Service {
             self.name_fault(),
             self.kind_fault(),
             self.rpc_fault(),
+            self.exports_fault(),
             self.tcp_path_fault(),
             self.addresses_fault(),
             self.flows_fault(),
@@ -237,7 +251,7 @@ impl Service {
         faults.into_iter().flatten().chain(self.range_faults()).collect()
     }
 
-    fn has_port(&self) -> bool {
+    pub(super) fn has_port(&self) -> bool {
         self.udp.is_some() || self.tcp.is_some()
     }
 
@@ -248,9 +262,26 @@ impl Service {
     }
 
     fn rpc_fault(&self) -> Option<Wrong> {
-        let kind = self.kind.filter(|kind| *kind != ServiceKind::Rpc)?;
+        let kind = self.kind.filter(|kind| !kind.is_rpc())?;
         (self.rpc != RpcOverrides::default())
-            .then(|| ("service.rpc", format!("{kind} has no such keys: they are rpc's")))
+            .then(|| ("service.rpc", format!("{kind} has no such keys: they are those of rpc and nfs")))
+    }
+
+    fn exports_fault(&self) -> Option<Wrong> {
+        let wrong = |sentence: String| Some(("service.exports", sentence));
+        match self.kind {
+            Some(ServiceKind::Nfs) if self.exports.is_empty() => wrong(
+                "what is exported? Give --export /srv/data:rw, or set it to a list of directories".to_owned(),
+            ),
+            Some(ServiceKind::Nfs) if self.exports.len() > EXPORTS_MAX => {
+                wrong(format!("{} exports: at most {EXPORTS_MAX} are served", self.exports.len()))
+            }
+            Some(ServiceKind::Nfs) => None,
+            Some(kind) if !self.exports.is_empty() => {
+                wrong(format!("{kind} exports nothing: directories are served by nfs"))
+            }
+            _ => None,
+        }
     }
 
     /// The sockets that it binds, each with the key that asks for it.
@@ -329,7 +360,7 @@ impl Service {
             }
             (Some(ServiceKind::Chargen), _) => self.chargen_fault(),
             (Some(ServiceKind::Discard), _) => self.no_port_fault("9 is discard's"),
-            (Some(ServiceKind::Rpc), _) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
+            (Some(ServiceKind::Rpc | ServiceKind::Nfs), _) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
             (Some(ServiceKind::Echo), _) | (None, None) => self.no_port_fault("7 is echo's"),
             (Some(ServiceKind::Reflect), _) if self.has_port() => {
                 Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))

@@ -9,7 +9,8 @@ use twinpath_idle::Goal;
 use super::reading::keys_of;
 use super::setting::Setting;
 use super::{
-    Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc, Service, Switch, SwitchPort, Worker,
+    Config, Control, Interface, Key, Limits, Mode, Nfs, Overrides, Pool, Rpc, Service, Switch, SwitchPort,
+    Worker,
 };
 use crate::values::{CpuGoal, LatencyGoal};
 
@@ -78,6 +79,7 @@ impl Config {
             (Limits::KEYS, json(&self.limits), json(&usual.limits)),
             (Pool::KEYS, json(&self.pool), json(&usual.pool)),
             (Rpc::KEYS, json(&self.rpc), json(&usual.rpc)),
+            (Nfs::KEYS, json(&self.nfs), json(&usual.nfs)),
             (Control::KEYS, json(&self.control), json(&usual.control)),
         ] {
             let name = keys.first().map_or("", |key| key.table);

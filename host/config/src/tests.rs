@@ -126,11 +126,11 @@ fn all_mistakes_of_a_file_are_told_at_once_in_the_order_of_lines() {
                 [worker]\ncount = 100\ncpus = [0, -1]\n[limits]\npeers = 5000\n";
     assert_eq!(
         load(text, None).unwrap_err(),
-        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `discard`, `chargen`, `reflect`, `rpc`\n\
+        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `discard`, `chargen`, `reflect`, `rpc`, `nfs`\n\
          x.toml:3: service.udp: invalid type: string \"7\", expected a nonzero u16 (a port is 1 to 65535; leave the key out for \
          none)\n\
          x.toml:6: interface.path: a word in quotes is expected here (docs/config.md lists those that each key knows)\n\
-         x.toml:7: sevrice: unknown field `sevrice`, expected one of `service`, `interface`, `worker`, `limits`, `pool`, `rpc`, \
+         x.toml:7: sevrice: unknown field `sevrice`, expected one of `service`, `interface`, `worker`, `limits`, `pool`, `rpc`, `nfs`, \
          `control`, `switch` (docs/config.md lists the keys)\n\
          x.toml:10: worker.count: 100 workers: give 1 to 64\n\
          x.toml:11: worker.cpus[1]: invalid value: integer `-1`, expected u32\n\
@@ -181,7 +181,7 @@ fn services_that_want_the_same_are_refused_with_both_names() {
     assert_eq!(
         fault("[[service]]\nname = \"no name\"\nkind = \"echo\"\ntcp = 70\nrpc.fragments = 5\n"),
         "x.toml:11: service[2].name: `no name`: give 1 to 32 letters, digits, `-`, `_` or `.`\n\
-         x.toml:14: service[2].rpc: echo has no such keys: they are rpc's"
+         x.toml:14: service[2].rpc: echo has no such keys: they are those of rpc and nfs"
     );
     assert_eq!(
         fault(
@@ -217,7 +217,7 @@ fn a_command_for_one_kind_refuses_a_file_that_says_another_or_several() {
     let unsaid = load("[service]\nudp = 7\n[interface]\nname = \"eth0\"\n", None).unwrap_err();
     assert_eq!(
         unsaid,
-        "service.kind: which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\" or \"rpc\""
+        "service.kind: which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\", \"rpc\" or \"nfs\""
     );
 }
 

@@ -16,9 +16,9 @@ use super::key::{KeyValue, Takes};
 use super::limits::LimitOverrides;
 use super::rpc::RpcOverrides;
 use crate::values::{
-    AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
-    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind,
-    SourceText, StaticEntry, TcpPathAsked, VlanList,
+    AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, ExportText, FailMode, FlowText, LatencyGoal,
+    MetricsAddress, Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked,
+    Sandbox, ServiceKind, SourceText, StaticEntry, TcpPathAsked, VlanList,
 };
 
 fn parse<T: FromStr<Err: Display>>(texts: &[String]) -> Result<T, String> {
@@ -161,7 +161,7 @@ macro_rules! lists {
     };
 }
 
-lists!(IpAddr, Endpoint, FlowText, SourceText, StaticEntry);
+lists!(IpAddr, Endpoint, ExportText, FlowText, SourceText, StaticEntry);
 
 macro_rules! tables {
     ($($Type:ty),+) => {

@@ -13,16 +13,17 @@ use twinpath_config::{
 const COLUMNS: usize = 110;
 
 /// What each table of the example is about.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("service", "A service."),
     ("interface", "The interface that it is served on."),
     ("worker", "The threads that serve."),
     ("limits", "Bounds, each with a counter of what was refused or closed."),
     (
         "pool",
-        "Threads for work that may block, of services of your own (those of the program have no such work).",
+        "Threads for work that may block, of nfs and of services of your own; nfs has that many for each export.",
     ),
-    ("rpc", "Bounds of ONC RPC, for kind = \"rpc\"."),
+    ("rpc", "Bounds of ONC RPC, for kind = \"rpc\" and kind = \"nfs\"."),
+    ("nfs", "Data and state of NFS, for kind = \"nfs\"."),
     ("control", "The command socket, the sandbox and the metrics of the instance."),
 ];
 
@@ -90,7 +91,8 @@ fn on_the_command_line(key: &Key) -> String {
         return format!("`--port {value}` (`switch`)");
     }
     if key.path == "service.kind" {
-        return "`serve echo`, `serve discard`, `serve chargen`, `serve reflect`, `serve rpc`".to_owned();
+        return "`serve echo`, `serve discard`, `serve chargen`, `serve reflect`, `serve rpc`, `serve nfs`"
+            .to_owned();
     }
     let Some(option) = key.option else { return String::new() };
     let value = if key.takes == Takes::Nothing { String::new() } else { format!(" {}", option.value) };
@@ -102,6 +104,7 @@ fn on_the_command_line(key: &Key) -> String {
         Command::ServeChargen,
         Command::ServeReflect,
         Command::ServeRpc,
+        Command::ServeNfs,
     ];
     let is_serve = serve.iter().all(|command| option.of.contains(command));
     let of = option.of.iter().filter(|command| !is_serve || !serve.contains(command));
@@ -112,6 +115,7 @@ fn on_the_command_line(key: &Key) -> String {
         Command::ServeChargen => "`serve chargen`",
         Command::ServeReflect => "`serve reflect`",
         Command::ServeRpc => "`serve rpc`",
+        Command::ServeNfs => "`serve nfs`",
         Command::Bridge => "`bridge`",
         Command::Switch => "`switch`",
         Command::Bench => "`bench`",

@@ -130,6 +130,7 @@ mod tests {
             services: vec![ServicePlan {
                 name: "echo".to_owned(),
                 rpcbind: Vec::new(),
+                exports: Vec::new(),
                 udp: Some(7),
                 tcp: None,
                 fast_tcp: false,

@@ -151,6 +151,7 @@ fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::
         former_values: machine.former_values.clone(),
         rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
         configuration: source.map(|source| source.file.clone()),
+        exports: plan.services.iter().flat_map(|service| service.exports.iter().cloned()).collect(),
         ..Needs::default()
     }
 }

@@ -20,7 +20,7 @@ pub use export::{Denied, Export, ExportError, Exports, Network, Squash};
 pub use files::{Fault, Files, Limits, Listed, Make, OpenAs, Rights, SetTime, Space, Sync};
 pub use handle::{FILE_KEY_MAX, FileId, FileKey, Handle, HandleSecret};
 pub use mount::{MountCall, Mounts};
-pub use program::{MountProgram, NfsProgram, ThreadFiles};
+pub use program::{MountProgram, NfsProgram, PROGRAMS, ThreadFiles};
 pub use reply::{NO_WCC, Reply, Reserved, Wcc};
 pub use server::{Context, Server, Sizes, WouldBlock};
 pub use verifier::WriteVerifier;

@@ -16,6 +16,9 @@ use crate::server::{Context, Server, Sizes, WouldBlock};
 
 /// The first version of MOUNT.
 const MOUNT_LOW: u32 = 1;
+/// The programs, by number, and their versions.
+pub const PROGRAMS: [(u32, RangeInclusive<u32>); 2] =
+    [(nfs3::PROGRAM, nfs3::VERSION..=nfs3::VERSION), (mount::PROGRAM, MOUNT_LOW..=mount::VERSION)];
 /// Length of attributes with their mark, bytes.
 const ATTRIBUTES_LEN: usize = 88;
 /// Length of attributes before and after a change, bytes.

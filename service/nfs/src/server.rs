@@ -1,6 +1,7 @@
 //! The rules of the server: what each procedure does with a file system, and what it answers.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, wcc_attr};
 
@@ -58,7 +59,7 @@ pub struct Server {
     /// Signs handles.
     pub secret: HandleSecret,
     /// The write verifier.
-    pub verifier: WriteVerifier,
+    pub verifier: Arc<WriteVerifier>,
 }
 
 impl Server {

@@ -9,22 +9,25 @@
 //! again through `/proc/self/fd`, and the kernel checks the rights that the thread has at that moment.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use twinpath_nfs::{Caller, FILE_KEY_MAX, Fault, FileKey, OpenAs};
+use twinpath_nfs::{Caller, Fault, FileKey, OpenAs};
 use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
-use twinpath_sys::file_handle::{self, FileHandle};
+use twinpath_sys::file_handle::FileHandle;
 use twinpath_sys::file_rights::{Acting, act_as};
 
+mod directory;
 mod operations;
+mod secret;
 mod status;
 mod threads;
 mod turns;
 
+pub use directory::{Directory, RootError};
+pub use secret::{SecretError, handle_secret};
 pub use status::status;
 pub use threads::HostThreads;
 
@@ -34,30 +37,6 @@ use turns::Turns;
 const ENTRIES_LEN: usize = 32 << 10;
 /// How many directories are climbed to find out whether one is in the export.
 const DEPTH_MAX: usize = 4096;
-
-/// Why a directory cannot be exported.
-#[derive(Debug, thiserror::Error)]
-pub enum RootError {
-    /// It cannot be opened.
-    #[error("cannot export {path}: {errno}")]
-    Open {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        errno: Errno,
-    },
-    /// Its file system has no handles, or longer ones than NFS has room for.
-    #[error(
-        "cannot export {path}: its file system has no handles of at most {FILE_KEY_MAX} bytes, by which clients name files"
-    )]
-    Handles {
-        /// The path.
-        path: PathBuf,
-    },
-    /// `/proc` is not there.
-    #[error("cannot open /proc/self/fd, by which files are opened: {0}")]
-    Proc(Errno),
-}
 
 /// A file of an export.
 #[derive(Clone, Debug)]
@@ -69,8 +48,7 @@ pub struct HostFile {
 /// The root of an export.
 struct Root {
     number: u32,
-    /// Not of `O_PATH`: handles are opened with it.
-    mount: OwnedFd,
+    directory: Arc<Directory>,
     file: HostFile,
 }
 
@@ -79,20 +57,24 @@ pub struct HostExports {
     roots: Vec<Root>,
     /// `/proc/self/fd`.
     descriptors: OwnedFd,
-    syncs: Turns<FileKey>,
+    syncs: Arc<Turns<FileKey>>,
 }
 
 impl HostExports {
-    /// Exports directories, by number and path.
+    /// Exports directories by these numbers. If `former` exports may still be in use, syncs of one file follow each
+    /// other through both.
     ///
     /// # Errors
-    /// One cannot be exported.
-    pub fn new(exports: &[(u32, &Path)]) -> Result<Self, RootError> {
+    /// `/proc` is not there.
+    pub fn new(directories: Vec<(u32, Arc<Directory>)>, former: Option<&Self>) -> Result<Self, RootError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
-        let roots =
-            exports.iter().map(|(number, path)| Root::new(*number, path)).collect::<Result<_, _>>()?;
-        Ok(Self { roots, descriptors, syncs: Turns::default() })
+        let root = |(number, directory): (u32, Arc<Directory>)| {
+            let file = HostFile { fd: Arc::clone(directory.root()), export: number };
+            Root { number, directory, file }
+        };
+        let syncs = former.map_or_else(Arc::default, |former| Arc::clone(&former.syncs));
+        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
     }
 }
 
@@ -172,7 +154,7 @@ impl HostFiles {
             if here == root {
                 return Ok(true);
             }
-            fd = rustix::fs::openat(&fd, "..", flags, Mode::empty()).map_err(fault)?;
+            fd = rustix::fs::openat(&fd, "..", flags, Mode::empty()).map_err(above)?;
             let above = FileHandle::of(fd.as_fd()).map_err(fault)?;
             if above == here {
                 return Ok(false);
@@ -183,24 +165,12 @@ impl HostFiles {
     }
 }
 
-impl Root {
-    fn new(number: u32, path: &Path) -> Result<Self, RootError> {
-        let failed = |errno| RootError::Open { path: path.to_owned(), errno };
-        let open = |flags: OFlags| {
-            rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
-        };
-        let mount = open(OFlags::RDONLY)?;
-        let file = HostFile { fd: Arc::new(open(OFlags::PATH)?), export: number };
-        let key = key(&file).map_err(|_| RootError::Handles { path: path.to_owned() })?;
-        // Whether the process may open handles is known now, and not with the first call.
-        file_handle::open(mount.as_fd(), i32::from(key.kind()), key.bytes(), OFlags::PATH.bits() as i32)
-            .map_err(failed)?;
-        Ok(Self { number, mount, file })
-    }
+fn key(file: &HostFile) -> Result<FileKey, Fault> {
+    key_of(file.fd.as_fd())
 }
 
-fn key(file: &HostFile) -> Result<FileKey, Fault> {
-    let handle = FileHandle::of(file.fd.as_fd()).map_err(fault)?;
+fn key_of(file: BorrowedFd<'_>) -> Result<FileKey, Fault> {
+    let handle = FileHandle::of(file).map_err(fault)?;
     let kind = u8::try_from(handle.kind()).ok();
     let key = kind.and_then(|kind| FileKey::new(kind, handle.bytes()));
     key.ok_or(Fault::Status(nfsstat3::NFS3ERR_NOTSUPP))
@@ -209,6 +179,14 @@ fn key(file: &HostFile) -> Result<FileKey, Fault> {
 /// The thread acts for a caller.
 fn acting(who: &Caller) -> Result<Acting, Fault> {
     act_as(who.uid, who.gid, who.groups()).map_err(|_| Fault::Status(nfsstat3::NFS3ERR_SERVERFAULT))
+}
+
+/// Why a directory has no parent: beneath the root of the mount each has one.
+fn above(errno: Errno) -> Fault {
+    match errno {
+        Errno::NOENT => nfsstat3::NFS3ERR_STALE.into(),
+        errno => fault(errno),
+    }
 }
 
 fn fault(errno: Errno) -> Fault {

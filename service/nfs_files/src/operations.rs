@@ -1,6 +1,6 @@
 //! The operations, each by the system calls that it is made of.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{
@@ -15,7 +15,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use twinpath_sys::file_handle;
 
-use super::{HostFile, HostFiles, acting, fault, key};
+use super::{HostFile, HostFiles, above, acting, fault, key};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -162,7 +162,7 @@ impl Files for HostFiles {
     fn open(&mut self, id: &FileId) -> Result<HostFile, Fault> {
         let root = self.export(id.export)?;
         let (kind, flags) = (i32::from(id.key.kind()), OFlags::PATH.bits() as i32);
-        let fd = file_handle::open(root.mount.as_fd(), kind, id.key.bytes(), flags).map_err(fault)?;
+        let fd = file_handle::open(root.directory.mount(), kind, id.key.bytes(), flags).map_err(fault)?;
         Ok(HostFile { fd: Arc::new(fd), export: id.export })
     }
 
@@ -192,7 +192,7 @@ impl Files for HostFiles {
     fn parent(&mut self, who: &Caller, export: u32, dir: &HostFile) -> Result<HostFile, Fault> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let acting = acting(who)?;
-        let fd = rustix::fs::openat(&*dir.fd, "..", flags, Mode::empty()).map_err(fault)?;
+        let fd = rustix::fs::openat(&*dir.fd, "..", flags, Mode::empty()).map_err(above)?;
         drop(acting);
         let parent = HostFile { fd: Arc::new(fd), export };
         let root = &self.export(export)?.file;

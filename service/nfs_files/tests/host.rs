@@ -8,10 +8,16 @@ use std::sync::Arc;
 use twinpath_nfs::{
     Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync, ThreadFiles as _,
 };
-use twinpath_nfs_files::{HostExports, HostFile, HostFiles, HostThreads, RootError};
+use twinpath_nfs_files::{Directory, HostExports, HostFile, HostFiles, HostThreads};
 use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3, nfstime3};
 use twinpath_sys::file_rights::own_mask;
 use twinpath_test_rig::root_or_skip;
+
+/// A directory that is exported by this number.
+fn exported(number: u32, path: &Path) -> Arc<HostExports> {
+    let directory = Arc::new(Directory::open(path).expect("a directory"));
+    Arc::new(HostExports::new(vec![(number, directory)], None).expect("exported"))
+}
 
 struct Host {
     files: HostFiles,
@@ -66,7 +72,7 @@ fn with_host(test: impl FnOnce(Host) + Send + 'static) {
         for path in [folder.path(), &export] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
         }
-        let mut files = HostFiles::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported")));
+        let mut files = HostFiles::new(exported(1, &export));
         let root = files.root(1).expect("there");
         test(Host { files, root, who: Caller::new(1000, 1000), folder });
     };
@@ -93,7 +99,7 @@ fn data_goes_to_the_disk_and_back_by_a_handle() {
         fs::rename(host.path("file"), host.path("moved")).expect("renamed");
         drop(file);
         // As after a restart.
-        host.files = HostFiles::new(Arc::new(HostExports::new(&[(1, &host.path(""))]).expect("exported")));
+        host.files = HostFiles::new(exported(1, &host.path("")));
         let file = host.files.open(&FileId { export: 1, key }).expect("the same file");
         assert_eq!(host.read(OpenAs::Caller, &file), Ok(b"\0\0\0data".to_vec()));
         let attributes = host.files.attributes(&file).expect("there");
@@ -237,21 +243,10 @@ fn names_are_moved_linked_and_removed() {
 }
 
 #[test]
-fn a_file_system_without_handles_is_refused() {
-    if !root_or_skip() {
-        return;
-    }
-    let refused = HostExports::new(&[(1, Path::new("/proc"))]).err().expect("it has none");
-    assert!(matches!(refused, RootError::Handles { .. }), "{refused}");
-    let missing = HostExports::new(&[(1, Path::new("/none-such"))]).err().expect("it is not there");
-    assert_eq!(missing.to_string(), "cannot export /none-such: No such file or directory (os error 2)");
-}
-
-#[test]
 fn each_thread_has_files_of_its_own_without_a_mask() {
     with_host(|host| {
         let export = host.path("");
-        let threads = HostThreads::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported")));
+        let threads = HostThreads::new(exported(1, &export));
         let others: Vec<_> = (0..4)
             .map(|number| {
                 let threads = threads.clone();

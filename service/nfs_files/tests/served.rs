@@ -9,7 +9,7 @@ use std::sync::Arc;
 use twinpath_nfs::{
     Export, Exports, HandleSecret, MountProgram, Mounts, NfsProgram, Server as Nfs, Sizes, WriteVerifier,
 };
-use twinpath_nfs_files::{HostExports, HostThreads};
+use twinpath_nfs_files::{Directory, HostExports, HostThreads};
 use twinpath_rpc::client::{Auth, Call, Reply};
 use twinpath_rpc::nfs3_types::nfs3::*;
 use twinpath_rpc::nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
@@ -21,6 +21,12 @@ use twinpath_time::{Duration, Instant};
 const MOUNT: (u32, u32) = (100_005, 3);
 const MNT: u32 = 1;
 
+/// A directory that is exported by this number.
+fn exported(number: u32, path: &Path) -> Arc<HostExports> {
+    let directory = Arc::new(Directory::open(path).expect("a directory"));
+    Arc::new(HostExports::new(vec![(number, directory)], None).expect("exported"))
+}
+
 /// An instance that serves a folder, writable, as its secret and its boot say.
 fn instance(folder: &Path, boot: u64) -> Server {
     let path = folder.as_os_str().as_encoded_bytes().to_vec();
@@ -28,9 +34,9 @@ fn instance(folder: &Path, boot: u64) -> Server {
     let nfs = Nfs {
         exports: Exports::new(vec![export]).expect("one"),
         secret: HandleSecret::new([9; 16]),
-        verifier: WriteVerifier::new(boot),
+        verifier: Arc::new(WriteVerifier::new(boot)),
     };
-    let files = HostThreads::new(Arc::new(HostExports::new(&[(7, folder)]).expect("exported")));
+    let files = HostThreads::new(exported(7, folder));
     let sizes = Sizes { read_max: 32 << 10, write_max: 32 << 10, directory_max: 8 << 10 };
     let nfs = NfsProgram::new(Arc::new(nfs), files, sizes, sizes);
     let mount = MountProgram::new(nfs.clone(), Arc::new(Mounts::new(16)));

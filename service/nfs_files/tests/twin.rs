@@ -14,7 +14,7 @@ use twinpath_nfs::{
     Call, Caller, Context, CreateAt, Export, Exports, FileId, Files, HandleSecret, Name, Server, Sizes,
     Squash, WriteVerifier,
 };
-use twinpath_nfs_files::{HostExports, HostFiles};
+use twinpath_nfs_files::{Directory, HostExports, HostFiles};
 use twinpath_rpc::nfs3_types::nfs3::{
     GETATTR3res, Nfs3Option, Nfs3Result, READDIR3res, createhow3, createverf3, ftype3, mknoddata3, sattr3,
     stable_how,
@@ -197,7 +197,7 @@ impl<F: Files> Side<F> {
         let key = files.key(&root).expect("there");
         let handle = secret.handle(&FileId { export: 1, key });
         let exports = Exports::new(vec![export]).expect("one");
-        let server = Server { exports, secret, verifier: WriteVerifier::new(1) };
+        let server = Server { exports, secret, verifier: Arc::new(WriteVerifier::new(1)) };
         Self { server, files, handles: vec![handle.bytes().to_vec()] }
     }
 
@@ -220,7 +220,9 @@ fn run(seed: u64, done: &mut BTreeMap<String, u32>) {
     for path in [folder.path(), &export] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
     }
-    let mut host = Side::new(HostFiles::new(Arc::new(HostExports::new(&[(1, &export)]).expect("exported"))));
+    let directory = Arc::new(Directory::open(&export).expect("a directory"));
+    let exported = Arc::new(HostExports::new(vec![(1, directory)], None).expect("exported"));
+    let mut host = Side::new(HostFiles::new(exported));
     let mut memory = Side::new(Memory::new());
     let mut random = fastrand::Rng::with_seed(seed);
     let data: Vec<u8> = (0..=255).collect();

@@ -1,4 +1,4 @@
-//! The services of the program `twinpath`: echo, discard, chargen, reflect, and ONC RPC. The generic code of the engine
+//! The services of the program `twinpath`: echo, discard, chargen, reflect, and ONC RPC with programs that it is given. The generic code of the engine
 //! is compiled for them here, with full optimisation.
 
 use std::sync::Arc;
@@ -35,16 +35,17 @@ pub fn reflect() -> Box<dyn Prototype> {
     Box::new(Reflect)
 }
 
-/// Answers calls of [`programs`]. `seed` is random and secret.
+/// Answers calls of these programs. `seed` is random and secret.
 ///
 /// # Errors
 /// The programs conflict with each other.
 pub fn rpc(
+    programs: Vec<Box<dyn Program>>,
     duplicates: DuplicateLimits,
     records: RecordLimits,
     seed: u64,
 ) -> Result<Box<dyn Prototype>, TableError> {
-    Ok(Box::new(RpcService::new(Server::new(programs(), duplicates, seed)?, records)))
+    Ok(Box::new(RpcService::new(Server::new(programs, duplicates, seed)?, records)))
 }
 
 /// The ONC RPC programs that are served: NFSv3 and MOUNT on a small fixed tree.
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn rpc_tells_calls_from_replies_and_so_has_no_limit_of_replies_to_one_source() {
         let duplicates = DuplicateLimits { calls: 16, age: Duration::from_secs(1) };
-        let rpc = rpc(duplicates, RecordLimits { record_bytes: 4096, fragments: 4 }, 7).unwrap();
+        let rpc = rpc(programs(), duplicates, RecordLimits { record_bytes: 4096, fragments: 4 }, 7).unwrap();
         assert!(echo().may_loop());
         assert!(!rpc.may_loop());
         assert!(!discard().may_loop(), "nor has discard: it answers questions only");

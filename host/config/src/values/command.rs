@@ -15,6 +15,8 @@ pub enum Command {
     ServeReflect,
     /// `twinpath serve rpc`
     ServeRpc,
+    /// `twinpath serve nfs`
+    ServeNfs,
     /// `twinpath bridge`
     Bridge,
     /// `twinpath switch`

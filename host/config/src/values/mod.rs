@@ -3,6 +3,7 @@
 
 mod command;
 mod control;
+mod export;
 mod fault;
 mod goal;
 mod name;
@@ -14,6 +15,7 @@ mod service;
 
 pub use command::Command;
 pub use control::{AddressError, MetricsAddress, Sandbox};
+pub use export::{ExportText, ExportTextError, Squashed};
 pub use fault::{ConfigError, Fault, Mistake};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};

@@ -22,11 +22,14 @@ pub enum ServiceKind {
     Reflect,
     /// Answers ONC RPC: NFSv3 and MOUNT on a small fixed tree.
     Rpc,
+    /// Serves directories of this host by NFSv3.
+    Nfs,
 }
 
 impl ServiceKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Echo, Self::Discard, Self::Chargen, Self::Reflect, Self::Rpc];
+    pub const ALL: [Self; 6] =
+        [Self::Echo, Self::Discard, Self::Chargen, Self::Reflect, Self::Rpc, Self::Nfs];
 
     /// The name in files and on the command line.
     #[must_use]
@@ -37,7 +40,14 @@ impl ServiceKind {
             Self::Chargen => "chargen",
             Self::Reflect => "reflect",
             Self::Rpc => "rpc",
+            Self::Nfs => "nfs",
         }
+    }
+
+    /// Whether it serves programs of ONC RPC.
+    #[must_use]
+    pub const fn is_rpc(self) -> bool {
+        matches!(self, Self::Rpc | Self::Nfs)
     }
 }
 
@@ -52,8 +62,9 @@ impl FromStr for ServiceKind {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        known
-            .ok_or_else(|| format!("unknown service '{name}': choose echo, discard, chargen, reflect or rpc"))
+        known.ok_or_else(|| {
+            format!("unknown service '{name}': choose echo, discard, chargen, reflect, rpc or nfs")
+        })
     }
 }
 

@@ -95,6 +95,15 @@ const REFUSED: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
+/// Of these, what serving files takes: by their handles, and with the rights of callers.
+const OF_EXPORTS: [i64; 5] = [
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+];
+
 /// Installs the filter. Returns a description of it.
 pub(super) fn confine(needs: &Needs) -> Result<String, String> {
     let lacking = |error: String| format!("system calls are not confined: {error}");
@@ -107,8 +116,10 @@ pub(super) fn confine(needs: &Needs) -> Result<String, String> {
 
 /// The calls that are refused to an instance with these needs.
 fn refused(needs: &Needs) -> impl Iterator<Item = i64> {
-    let enters = needs.namespaces;
-    REFUSED.iter().copied().filter(move |call| !enters || *call != libc::SYS_setns)
+    let (enters, serves_files) = (needs.namespaces, !needs.exports.is_empty());
+    REFUSED.iter().copied().filter(move |call| {
+        !(enters && *call == libc::SYS_setns || serves_files && OF_EXPORTS.contains(call))
+    })
 }
 
 fn programs(needs: &Needs) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
@@ -119,6 +130,12 @@ fn programs(needs: &Needs) -> Result<[BpfProgram; 2], seccompiler::BackendError>
     let no_thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, no_thread, 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    if !needs.exports.is_empty() {
+        // A thread that makes files has a file mode mask of its own.
+        let other = SeccompCmpOp::Ne;
+        let other = SeccompCondition::new(0, SeccompCmpArgLen::Qword, other, libc::CLONE_FS as u64)?;
+        rules.insert(libc::SYS_unshare, vec![SeccompRule::new(vec![other])?]);
+    }
     let refuse = SeccompFilter::new(rules, SeccompAction::Allow, action(libc::EPERM), arch)?;
     // The flags of clone3 are in memory, which a filter cannot read. The C library then creates threads with clone(2).
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);

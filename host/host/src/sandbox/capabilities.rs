@@ -23,10 +23,28 @@ const NEEDED: [(CapabilitySet, &str); 8] = [
     ),
 ];
 
+/// Each capability that serving files takes in addition.
+const OF_EXPORTS: [(CapabilitySet, &str); 8] = [
+    (CapabilitySet::DAC_READ_SEARCH, "opening files by the handles that clients have"),
+    (CapabilitySet::SETUID, "acting with the rights of each caller on its files"),
+    (CapabilitySet::SETGID, "acting with the groups of each caller"),
+    (
+        CapabilitySet::DAC_OVERRIDE,
+        "callers that are root, and owners of files that may not be opened any more",
+    ),
+    (CapabilitySet::CHOWN, "callers that are root"),
+    (CapabilitySet::FOWNER, "callers that are root"),
+    (CapabilitySet::FSETID, "callers that are root"),
+    (CapabilitySet::MKNOD, "callers that are root"),
+];
+
 /// The capabilities that this instance needs.
-fn needed(needs: &Needs) -> impl Iterator<Item = (CapabilitySet, &'static str)> {
+fn needed(needs: &Needs) -> impl Iterator<Item = (CapabilitySet, &'static str)> + use<> {
     let binds = needs.rpcbind || needs.configuration.is_some();
-    NEEDED.into_iter().filter(move |(capability, _)| binds || *capability != CapabilitySet::NET_BIND_SERVICE)
+    let exports = (!needs.exports.is_empty()).then_some(OF_EXPORTS).into_iter().flatten();
+    let always =
+        NEEDED.into_iter().filter(move |(needed, _)| binds || *needed != CapabilitySet::NET_BIND_SERVICE);
+    always.chain(exports)
 }
 
 /// Drops all others, for the calling thread: permitted, effective, inheritable, ambient and bounding. Returns those

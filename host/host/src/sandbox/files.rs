@@ -16,19 +16,24 @@ const KNOWN: ABI = ABI::V5;
 
 /// Installs the rules. Returns a description of them.
 pub(super) fn confine(needs: &Needs) -> Result<String, String> {
+    if !needs.exports.is_empty() && !twinpath_sys::landlock::takes_handles() {
+        return Err("files are not confined: this kernel's Landlock refuses files that are opened by their handles, by which \
+                    clients name them (Linux 6.19 does not, nor do stable kernels with its mend)"
+            .to_owned());
+    }
     let lacking = |error: RulesetError| format!("files are not confined: {error}");
     let status = restrict(needs).map_err(lacking)?;
+    let exports = if needs.exports.is_empty() { "" } else { ", and what it exports" };
     match status {
         RulesetStatus::NotEnforced => {
             Err("files are not confined: this kernel has no Landlock, or it is not enabled (lsm=landlock)"
                 .to_owned())
         }
-        RulesetStatus::PartiallyEnforced => {
-            Ok("by Landlock, as far as this older kernel can: /proc, /sys and the devices that it needs"
-                .to_owned())
-        }
+        RulesetStatus::PartiallyEnforced => Ok(format!(
+            "by Landlock, as far as this older kernel can: /proc, /sys and the devices that it needs{exports}"
+        )),
         RulesetStatus::FullyEnforced => {
-            Ok("by Landlock: /proc, /sys and the devices that it needs".to_owned())
+            Ok(format!("by Landlock: /proc, /sys and the devices that it needs{exports}"))
         }
     }
 }
@@ -39,6 +44,11 @@ pub(super) fn is_there() -> bool {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1));
     oldest.and_then(Ruleset::create).is_ok()
+}
+
+/// What clients of an export may do.
+fn all_in_exports() -> BitFlags<AccessFs> {
+    AccessFs::from_all(KNOWN) & !(AccessFs::Execute | AccessFs::IoctlDev)
 }
 
 fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
@@ -76,6 +86,9 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         // As above.
         let _ = TrustedDir::make_shared(folder);
         rules = allow(rules, folder, looks | AccessFs::MakeSock | AccessFs::RemoveFile)?;
+    }
+    for export in &needs.exports {
+        rules = allow(rules, export, all_in_exports())?;
     }
     if let Some(folder) = &needs.kept {
         let makes = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile | AccessFs::RemoveDir;

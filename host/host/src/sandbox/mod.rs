@@ -48,6 +48,8 @@ pub struct Needs {
     pub kept: Option<PathBuf>,
     /// Whether it looks up names of hosts.
     pub resolver: bool,
+    /// Directories whose files it serves, by their handles and with the rights of callers. Each is the root of a mount.
+    pub exports: Vec<PathBuf>,
 }
 
 /// Confines the calling thread and those that it starts from now on. Returns a description.

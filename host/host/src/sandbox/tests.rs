@@ -99,3 +99,33 @@ fn switched_off_nothing_changes_and_it_is_said() {
     };
     assert_eq!(set(&before), set(&std::fs::read_to_string("/proc/thread-self/status").unwrap()));
 }
+
+#[test]
+fn files_that_are_exported_are_served_with_the_rights_of_callers_and_others_are_not_there() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (export, beside) = (folder.path().join("export"), folder.path().join("beside"));
+    std::fs::create_dir(&export).unwrap();
+    std::fs::write(export.join("file"), "data").unwrap();
+    std::fs::write(&beside, "").unwrap();
+    inside(Needs { exports: vec![export.clone()], ..Needs::default() }, |said| {
+        if !said.calls.starts_with("by seccomp") || !said.files.starts_with("by Landlock") {
+            return twinpath_test_rig::skip(&said.calls);
+        }
+        assert!(said.files.ends_with("what it exports"), "{}", said.files);
+        assert_eq!(std::fs::read_to_string(export.join("file")).unwrap(), "data");
+        std::fs::rename(export.join("file"), export.join("moved")).unwrap();
+        assert!(std::fs::File::open(&beside).is_err());
+        twinpath_sys::file_rights::own_mask().unwrap();
+        drop(twinpath_sys::file_rights::act_as(1000, 1000, &[7]).unwrap());
+        assert_eq!(rustix::process::chroot("/"), Err(Errno::PERM));
+    });
+    // Without exports it has none of that.
+    inside(Needs::default(), |said| {
+        if said.calls.starts_with("by seccomp") {
+            assert_eq!(twinpath_sys::file_rights::own_mask(), Err(Errno::PERM));
+        }
+    });
+}

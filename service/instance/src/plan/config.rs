@@ -40,6 +40,7 @@ impl ServicePlan {
         Self {
             name: service.shown_name().to_owned(),
             rpcbind: Vec::new(),
+            exports: service.exports.iter().map(|export| export.path.clone()).collect(),
             udp: service.udp.map(NonZeroU16::get),
             tcp: service.tcp.map(NonZeroU16::get),
             fast_tcp: service.tcp_path == TcpPathAsked::Fast && service.tcp.is_some(),

@@ -83,6 +83,8 @@ pub struct ServicePlan {
     pub name: String,
     /// What is registered with rpcbind while it serves.
     pub rpcbind: Vec<Registration>,
+    /// Directories whose files it serves.
+    pub exports: Vec<PathBuf>,
     /// UDP port, on both paths; 0: the kernel chooses one.
     pub udp: Option<u16>,
     /// TCP port, on the kernel path; 0: the kernel chooses one.

@@ -44,7 +44,7 @@ impl Rig {
         let server = Server {
             exports: Exports::new(exports).expect("two exports"),
             secret: HandleSecret::new([3; 16]),
-            verifier: WriteVerifier::new(70),
+            verifier: Arc::new(WriteVerifier::new(70)),
         };
         Self {
             server: Arc::new(server),
@@ -68,7 +68,7 @@ impl Rig {
         let server = Server {
             exports: self.server.exports.clone(),
             secret: HandleSecret::new([3; 16]),
-            verifier: WriteVerifier::new(9000),
+            verifier: Arc::new(WriteVerifier::new(9000)),
         };
         self.server = Arc::new(server);
     }

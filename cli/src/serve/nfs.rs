@@ -1,0 +1,119 @@
+//! What services of NFS have of this host: directories, the secret of handles, the write verifier. It outlives a reload.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::anyhow;
+use twinpath_config::{Config, ExportText, Sandbox, Service, Squashed};
+use twinpath_nfs::{
+    Export, Exports, HandleSecret, MountProgram, Mounts, Network, NfsProgram, Server, Sizes, Squash,
+    WriteVerifier,
+};
+use twinpath_nfs_files::{Directory, HostExports, HostThreads, handle_secret};
+use twinpath_rpc::Program;
+
+/// The most data of a call over UDP, bytes, as for the kernel's server (`RPCSVC_MAXPAYLOAD_UDP` of
+/// linux/sunrpc/svc.h): with more, a lost fragment costs too much.
+const DATAGRAM_DATA_MAX: u32 = 32 << 10;
+/// The most of a directory in one reply, bytes.
+const DIRECTORY_MAX: u32 = 64 << 10;
+/// How many mounts are remembered, for `showmount -a` alone.
+const MOUNTS_MAX: usize = 64;
+
+/// What services of NFS share, also with those of a former configuration.
+#[derive(Default)]
+pub(super) struct NfsHost(Mutex<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    secret: Option<HandleSecret>,
+    verifier: Option<Arc<WriteVerifier>>,
+    directories: HashMap<PathBuf, Arc<Directory>>,
+    former: Option<Arc<HostExports>>,
+    mounts: Option<Arc<Mounts>>,
+}
+
+impl NfsHost {
+    /// The programs that serve the exports of a service.
+    pub(super) fn programs(
+        &self,
+        config: &Config,
+        service: &Service,
+    ) -> anyhow::Result<Vec<Box<dyn Program>>> {
+        // A reload that failed halfway leaves open directories, which the next one uses.
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = shared.secret.is_none();
+        let exports = Exports::new(service.exports.iter().map(export).collect())?;
+        let secret = match &shared.secret {
+            Some(secret) => secret.clone(),
+            None => handle_secret(&config.nfs.state_directory)?,
+        };
+        let is_confined = !is_first && config.control.sandbox != Some(Sandbox::Off);
+        let mut directories = Vec::new();
+        for asked in &service.exports {
+            let directory = shared.directory(asked, is_confined)?;
+            directories.push((asked.number(), directory));
+        }
+        let files = Arc::new(HostExports::new(directories, shared.former.as_deref())?);
+        let verifier = shared.verifier.get_or_insert_with(|| Arc::new(WriteVerifier::new(fastrand::u64(..))));
+        let server = Server { exports, secret: secret.clone(), verifier: Arc::clone(verifier) };
+        let mounts = shared.mounts.get_or_insert_with(|| Arc::new(Mounts::new(MOUNTS_MAX)));
+        let mounts = Arc::clone(mounts);
+        (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));
+        let (datagram, stream) = sizes(config);
+        let nfs = NfsProgram::new(Arc::new(server), HostThreads::new(files), datagram, stream);
+        Ok(vec![Box::new(nfs.clone()), Box::new(MountProgram::new(nfs, mounts))])
+    }
+}
+
+impl Shared {
+    /// An open directory. It stays the same when another one gets its path.
+    fn directory(&mut self, asked: &ExportText, is_confined: bool) -> anyhow::Result<Arc<Directory>> {
+        if let Some(open) = self.directories.get(&asked.path) {
+            return Ok(Arc::clone(open));
+        }
+        if is_confined {
+            let path = asked.path.display();
+            return Err(anyhow!(
+                "cannot export {path} while it runs: the sandbox leaves it the directories that it had at its start. Restart \
+                 for that, or set control.sandbox to off"
+            ));
+        }
+        let open = Arc::new(Directory::open(&asked.path)?);
+        self.directories.insert(asked.path.clone(), Arc::clone(&open));
+        Ok(open)
+    }
+}
+
+/// An export as the server has it.
+fn export(asked: &ExportText) -> Export {
+    let usual = Export::new(asked.number(), asked.path.as_os_str().as_encoded_bytes().to_vec());
+    let clients = asked.clients.iter().filter_map(|client| Network::new(client.address(), client.len()));
+    Export {
+        clients: clients.collect(),
+        is_read_only: !asked.is_writable,
+        is_secure: !asked.is_insecure,
+        is_async: asked.is_async,
+        squash: match asked.squashed {
+            Squashed::Root => Squash::Root,
+            Squashed::All => Squash::All,
+            Squashed::None => Squash::None,
+        },
+        anon_uid: asked.anon_uid.unwrap_or(usual.anon_uid),
+        anon_gid: asked.anon_gid.unwrap_or(usual.anon_gid),
+        ..usual
+    }
+}
+
+/// The most data of a call, over UDP and over TCP.
+fn sizes(config: &Config) -> (Sizes, Sizes) {
+    let (read_max, write_max) = (config.nfs.read_bytes, config.nfs.write_bytes);
+    let stream = Sizes { read_max, write_max, directory_max: DIRECTORY_MAX };
+    let datagram = Sizes {
+        read_max: read_max.min(DATAGRAM_DATA_MAX),
+        write_max: write_max.min(DATAGRAM_DATA_MAX),
+        directory_max: DATAGRAM_DATA_MAX,
+    };
+    (datagram, stream)
+}

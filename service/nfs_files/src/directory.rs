@@ -1,0 +1,141 @@
+//! A directory that is exported, open for as long as it is.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::thread::CapabilitySet;
+use twinpath_nfs::FILE_KEY_MAX;
+use twinpath_sys::{capabilities, file_handle};
+
+use super::key_of;
+
+/// What the server needs: opening files by handle, and acting as callers.
+const NEEDED: CapabilitySet =
+    CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
+
+/// Why a directory cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The process lacks capabilities.
+    #[error(
+        "NFS opens files by their handles, and acts with the rights of each caller: run it as root, or with {missing} as well"
+    )]
+    Rights {
+        /// Their names.
+        missing: String,
+    },
+    /// There is no such directory.
+    #[error("cannot export {}: there is no such directory", path.display())]
+    Absent {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is a file of another kind.
+    #[error("cannot export {}: it is not a directory", path.display())]
+    Kind {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error("cannot export {}: {errno}", path.display())]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// Its file system has no handles, or longer ones than NFS has room for.
+    #[error(
+        "cannot export {}: its file system has no handles of at most {FILE_KEY_MAX} bytes, by which clients name files; a \
+         directory of ext4, XFS, btrfs or tmpfs has", path.display()
+    )]
+    Handles {
+        /// The path.
+        path: PathBuf,
+    },
+    /// `/proc` is not there.
+    #[error("cannot open /proc/self/fd, by which files are opened: {0}")]
+    Proc(Errno),
+}
+
+/// A directory that is exported.
+#[derive(Debug)]
+pub struct Directory {
+    /// Not of `O_PATH`: handles are opened with it.
+    mount: OwnedFd,
+    root: Arc<OwnedFd>,
+}
+
+impl Directory {
+    /// Opens a directory, as the root of a mount of its own where the process may make one (CAP_SYS_ADMIN): then rules of
+    /// Landlock for the directory hold for files that are opened by handle. Other file systems that are mounted in the
+    /// directory are not there; clients see what they cover.
+    ///
+    /// # Errors
+    /// It cannot be exported.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let missing = NEEDED.difference(capabilities::effective());
+        if !missing.is_empty() {
+            let names: Vec<_> = missing.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+            return Err(RootError::Rights { missing: names.join(", ") });
+        }
+        let failed = |errno| match errno {
+            Errno::NOENT => RootError::Absent { path: path.to_owned() },
+            Errno::NOTDIR => RootError::Kind { path: path.to_owned() },
+            errno => RootError::Open { path: path.to_owned(), errno },
+        };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let plain = rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()).map_err(failed)?;
+        let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let root = open_tree(&plain, "", clone | OpenTreeFlags::AT_EMPTY_PATH).unwrap_or(plain);
+        let mount = rustix::fs::openat(&root, ".", flags | OFlags::RDONLY, Mode::empty()).map_err(failed)?;
+        let key = key_of(root.as_fd()).map_err(|_| RootError::Handles { path: path.to_owned() })?;
+        // Some file systems make handles, and open none.
+        let kind = i32::from(key.kind());
+        match file_handle::open(mount.as_fd(), kind, key.bytes(), OFlags::PATH.bits() as i32) {
+            Ok(_) => Ok(Self { mount, root: Arc::new(root) }),
+            Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// What handles are opened with.
+    pub(super) fn mount(&self) -> BorrowedFd<'_> {
+        self.mount.as_fd()
+    }
+
+    /// The directory, as an `O_PATH` descriptor.
+    pub(super) const fn root(&self) -> &Arc<OwnedFd> {
+        &self.root
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use twinpath_test_rig::root_or_skip;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_exported_is_said_in_a_sentence() {
+        if !root_or_skip() {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        for (path, part) in [
+            (folder.path().join("absent"), "there is no such directory"),
+            (file, "it is not a directory"),
+            (PathBuf::from("/proc"), "its file system has no handles"),
+        ] {
+            let error = Directory::open(&path).expect_err("it cannot be").to_string();
+            assert!(error.starts_with("cannot export /") && error.contains(part), "{error}");
+        }
+        Directory::open(folder.path()).expect("an ordinary directory");
+    }
+}
