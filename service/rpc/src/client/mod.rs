@@ -21,6 +21,7 @@
 
 mod call;
 mod mount;
+pub mod nfs;
 mod portmap;
 mod reply;
 
