@@ -405,15 +405,16 @@ impl Program<'_> {
                 return false;
             }
         }
-        let len = load.codec().request_len();
+        let request_max = load.codec().request_len_max();
         let mut written = false;
         while load.has_due(now) {
-            let Some(room) = stream.reserve_exactly(len) else {
+            let Some(room) = stream.reserve_exactly(request_max) else {
                 self.stumbles = Some(Stumble::Full);
                 break;
             };
             let Some(id) = load.due(now) else { break };
-            load.write(id, room);
+            let len = load.codec().request_len(id);
+            load.write(id, &mut room[..len]);
             stream.commit_bytes(len);
             load.sent(id, now);
             written = true;

@@ -40,7 +40,7 @@ pub(super) fn run(
     };
     let found = ClientInterface::find(plan.interface.as_deref(), path, plan.target)?;
     let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
-    let request_len = codecs.iter().map(|codec| codec.request_len()).max().unwrap_or(0);
+    let request_len = codecs.iter().map(|codec| codec.request_len_max()).max().unwrap_or(0);
     // Twice the window fits, so that the ring loses no frames.
     let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
     let flows = match plan.transport {
@@ -132,7 +132,7 @@ impl LoadEngine<'_> {
                 io.drops().add(Reason::PoolEmpty, 1);
                 continue;
             };
-            let len = self.load.codec().request_len();
+            let len = self.load.codec().request_len(id);
             let load = &self.load;
             let write = |payload: &mut [u8]| load.write(id, payload);
             match self.link.write(&mut frame, len, write) {

@@ -79,6 +79,7 @@ impl Client {
             load: plan.thread_load(index),
             batch: plan.batch,
             nagle: plan.nagle,
+            source: plan.source,
             cpu: plan.thread_cpu(index),
         };
         Ok(match plan.transport {

@@ -33,7 +33,8 @@ pub fn run(plan: &RunPlan, stop: &Stop, progress: &[Progress]) -> Result<Measure
         Ok(match &plan.requests {
             Requests::Echo { size } => Box::new(Echo::new(*size, seed(thread))?),
             Requests::Rpc { asked, auth, framing } => {
-                Box::new(Calls::new(asked, auth.clone(), *framing, seed(thread)))
+                let of_thread = &asked[thread as usize % asked.len()];
+                Box::new(Calls::new(of_thread, auth.clone(), *framing, seed(thread)))
             }
         })
     };

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use twinpath_config::PathAsked;
 use twinpath_load::{Framing, Limit, LoadConfig, NfsProcedure};
 use twinpath_rpc::client::Auth;
+use twinpath_socket_load::socket::Source;
 use twinpath_worker::idle::Mode;
 
 /// The transport of the requests.
@@ -36,8 +37,8 @@ pub enum Requests {
     },
     /// Calls of ONC RPC.
     Rpc {
-        /// The procedure.
-        asked: NfsProcedure,
+        /// The procedures of the threads, in turn; at least one.
+        asked: Vec<NfsProcedure>,
         /// The credential.
         auth: Auth,
         /// The framing of calls.
@@ -68,6 +69,8 @@ pub struct RunPlan {
     pub batch: bool,
     /// Nagle's algorithm, on streams.
     pub nagle: bool,
+    /// The port that clients on kernel sockets send from.
+    pub source: Source,
     /// CPUs for the threads, in order; empty: not pinned.
     pub cpus: Vec<usize>,
     /// The load of all threads together.

@@ -1,34 +1,22 @@
 //! Load of ONC RPC calls (RFC 5531): the xid is the request's number, and every reply is decoded and checked against
 //! the call.
 
-use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, handle_arguments};
+use twinpath_rpc::client::{Auth, Call, Reply, ReplyError};
 use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::nfs3_types::rpc::fragment_header;
 use twinpath_rpc::record::{MARK_LEN, mark};
 
 use crate::codec::{Answer, Codec, Cut, RequestId};
+use crate::nfs::{Nfs, NfsFault, NfsProcedure};
 
-/// Maximum number of fragments of a record, in either direction.
+/// Maximum number of fragments of a call's record.
 pub const FRAGMENTS_MAX: usize = 16;
-/// The longest valid reply: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2), and the attributes.
-const REPLY_MAX: usize = 24 + 400 + GETATTR_RESULTS;
-/// The results of GETATTR: a status and a `fattr3` (RFC 1813, 2.6).
-const GETATTR_RESULTS: usize = 4 + 84;
+/// Bytes of the shortest fragment that a server may divide long replies into.
+const FRAGMENT_MIN: usize = 1024;
+/// The longest reply without results: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2).
+const HEAD_MAX: usize = 24 + 400;
 /// The shortest reply: accepted, without a verifier and without results.
 const REPLY_MIN: usize = 24;
-const RECORD_MAX: usize = REPLY_MAX + FRAGMENTS_MAX * MARK_LEN;
-
-/// The procedure of NFS version 3 that is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NfsProcedure {
-    /// NULL (RFC 1813, 3.3.0).
-    Null,
-    /// GETATTR (RFC 1813, 3.3.1) of the file with this handle.
-    GetAttr {
-        /// At most 64 bytes.
-        handle: Vec<u8>,
-    },
-}
 
 /// How a call is transported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,39 +34,35 @@ pub enum Framing {
 /// The error in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It cannot be decoded, or it reports an error.
+    /// It cannot be decoded.
     #[error(transparent)]
     Reply(#[from] ReplyError),
     /// The lengths of its fragments do not add up.
     #[error("the reply's fragments are not those of one record")]
     Fragments,
-    /// Two replies for one handle describe different files.
-    #[error("GETATTR told of file {found}, and before of file {before}, for one handle")]
-    AnotherFile {
-        /// The file's number in this reply.
-        found: u64,
-        /// The file's number in the first reply.
-        before: u64,
-    },
+    /// It is no right answer to its call.
+    #[error(transparent)]
+    Nfs(#[from] NfsFault),
 }
 
 /// Calls of one procedure, with one credential.
 pub struct Calls {
     auth: Auth,
-    procedure: u32,
-    args: Vec<u8>,
+    asked: Nfs,
     framing: Framing,
-    request_len: usize,
-    /// Length of each fragment, bytes.
-    pieces: Vec<usize>,
+    /// Length of a call without arguments, bytes.
+    head_len: usize,
+    /// Fragments of each call; none: it is a datagram.
+    fragments: usize,
     /// Distinguishes this run's xids from those of another.
     xids: u32,
+    /// Length of the longest valid reply, bytes, and its most fragments.
+    reply_max: usize,
+    reply_fragments_max: usize,
     /// Length of the latest reply, marks included, bytes.
     reply_len: usize,
     /// The joined fragments of a reply.
     joined: Vec<u8>,
-    /// The file number in the first reply.
-    file: Option<u64>,
     complaint: Option<CallError>,
 }
 
@@ -86,46 +70,59 @@ impl Calls {
     /// Calls with `auth`, whose xids start at a number derived from `seed`.
     #[must_use]
     pub fn new(procedure_called: &NfsProcedure, auth: Auth, framing: Framing, seed: u64) -> Self {
-        let (procedure, args, results) = match procedure_called {
-            NfsProcedure::Null => (0, Vec::new(), 0),
-            NfsProcedure::GetAttr { handle } => (1, handle_arguments(handle), GETATTR_RESULTS),
+        let asked = Nfs::new(procedure_called.clone());
+        let (fragments, first_mark) = match framing {
+            Framing::Datagram => (0, 0),
+            Framing::Record { fragments } => (fragments.clamp(1, FRAGMENTS_MAX), MARK_LEN),
         };
+        let results = asked.results_max();
+        let message_max = HEAD_MAX + results;
+        let reply_fragments_max = FRAGMENTS_MAX + results / FRAGMENT_MIN;
+        let records = if fragments == 0 { 0 } else { reply_fragments_max * MARK_LEN };
         let mut calls = Self {
             auth,
-            procedure,
-            args,
+            asked,
             framing,
-            request_len: 0,
-            pieces: Vec::new(),
+            head_len: 0,
+            fragments,
             xids: (seed ^ seed >> 32) as u32,
-            reply_len: REPLY_MIN + results + if framing == Framing::Datagram { 0 } else { MARK_LEN },
-            joined: Vec::with_capacity(RECORD_MAX),
-            file: None,
+            reply_max: message_max + records,
+            reply_fragments_max,
+            reply_len: REPLY_MIN + results + first_mark,
+            joined: Vec::with_capacity(message_max),
             complaint: None,
         };
-        let message = calls.call(0).len();
-        if let Framing::Record { fragments } = framing {
-            calls.pieces = pieces(message, fragments.clamp(1, FRAGMENTS_MAX));
-        }
-        calls.request_len = message + calls.pieces.len() * MARK_LEN;
+        calls.head_len = calls.call(0).len();
         calls
     }
 
-    /// Length of a call without record marks, bytes.
+    /// Length of the longest call without record marks, bytes.
     #[must_use]
     pub fn message_len(&self) -> usize {
-        self.request_len - self.pieces.len() * MARK_LEN
+        self.head_len + self.asked.args_max()
     }
 
-    fn call(&self, xid: u32) -> Call<'_> {
+    /// Whether all calls have the same length.
+    #[must_use]
+    pub fn is_uniform(&self) -> bool {
+        self.asked.is_uniform()
+    }
+
+    /// The call of a request, without its arguments.
+    fn call(&self, id: u32) -> Call<'_> {
         Call {
-            xid,
+            xid: id ^ self.xids,
             program: nfs3::PROGRAM,
             version: nfs3::VERSION,
-            procedure: self.procedure,
+            procedure: self.asked.procedure(id),
             auth: &self.auth,
-            args: &self.args,
+            args: &[],
         }
+    }
+
+    /// The number of the pattern that request `id` writes: of no other run's, too.
+    fn pattern(&self, id: u32) -> u64 {
+        u64::from(self.xids) << 32 | u64::from(id)
     }
 
     /// Decodes a message and checks it against its call.
@@ -135,36 +132,14 @@ impl Calls {
             Ok(reply) => reply,
             Err(error) => return self.complain(error.into(), Answer::Wrong),
         };
-        let id = u64::from(reply.xid ^ self.xids);
-        let verified =
-            if self.procedure == 0 { reply.verify_null() } else { return self.verify_file(&reply, id) };
-        match verified {
-            Ok(()) => Answer::Right(id),
-            Err(error) => self.refused_or_wrong(error, id),
-        }
-    }
-
-    /// Checks that the attributes are those of the file in the first reply.
-    fn verify_file(&mut self, reply: &Reply<'_>, id: u64) -> Answer {
-        match reply.verify_getattr() {
-            Ok(attributes) => {
-                let found = attributes.fileid;
-                match *self.file.get_or_insert(found) {
-                    before if before == found => Answer::Right(id),
-                    before => self.complain(CallError::AnotherFile { found, before }, Answer::Wrong),
-                }
+        let id = reply.xid ^ self.xids;
+        match self.asked.verify(id, self.pattern(id), &reply) {
+            Ok(()) => Answer::Right(u64::from(id)),
+            Err(fault) => {
+                let answer = if fault.is_refusal() { Answer::Refused(u64::from(id)) } else { Answer::Wrong };
+                self.complain(fault.into(), answer)
             }
-            Err(error) => self.refused_or_wrong(error, id),
         }
-    }
-
-    #[cold]
-    fn refused_or_wrong(&mut self, error: ReplyError, id: u64) -> Answer {
-        let answer = match error {
-            ReplyError::Refused(_) | ReplyError::GetAttr(_) => Answer::Refused(id),
-            _ => Answer::Wrong,
-        };
-        self.complain(error.into(), answer)
     }
 
     #[cold]
@@ -194,25 +169,32 @@ impl Codec for Calls {
     }
 
     #[inline]
-    fn request_len(&self) -> usize {
-        self.request_len
+    fn request_len_max(&self) -> usize {
+        self.message_len() + self.fragments * MARK_LEN
+    }
+
+    #[inline]
+    fn request_len(&self, id: RequestId) -> usize {
+        self.head_len + self.asked.args_len(id as u32) + self.fragments * MARK_LEN
     }
 
     #[inline]
     fn reply_len_max(&self) -> usize {
-        if self.framing == Framing::Datagram { REPLY_MAX } else { RECORD_MAX }
+        self.reply_max
     }
 
     #[inline]
     fn write(&self, id: RequestId, request: &mut [u8]) {
-        let call = self.call(id as u32 ^ self.xids);
-        let marks = self.pieces.len() * MARK_LEN;
-        let written = call.write_to(&mut request[marks..]);
-        debug_assert_eq!(written, Some(self.message_len()), "as long as it was when it was counted");
-        match *self.pieces.as_slice() {
-            [] => {}
-            [len] => request[..MARK_LEN].copy_from_slice(&mark(len as u32, true)),
-            _ => split(&self.pieces, request),
+        let (id, marks) = (id as u32, self.fragments * MARK_LEN);
+        let message = request.len() - marks;
+        let (head, args) = request[marks..].split_at_mut(self.head_len);
+        let written = self.call(id).write_to(head);
+        debug_assert_eq!(written, Some(self.head_len), "as long as it was when it was counted");
+        self.asked.write_args(id, self.pattern(id), args);
+        match self.fragments {
+            0 => {}
+            1 => request[..MARK_LEN].copy_from_slice(&mark(message as u32, true)),
+            fragments => split(fragments, request),
         }
     }
 
@@ -231,14 +213,14 @@ impl Codec for Calls {
     #[inline]
     fn cut(&self, stream: &[u8]) -> Cut {
         let mut end = 0;
-        for _ in 0..FRAGMENTS_MAX {
+        for _ in 0..self.reply_fragments_max {
             let Some((first, _)) = stream.get(end..).and_then(<[u8]>::split_first_chunk::<MARK_LEN>) else {
                 let missing = if stream.is_empty() { self.reply_len } else { end + MARK_LEN - stream.len() };
                 return Cut::Partial { missing };
             };
             let mark = fragment_header::from(*first);
             end += MARK_LEN + mark.fragment_length() as usize;
-            if end > RECORD_MAX {
+            if end > self.reply_max {
                 return Cut::Broken;
             }
             if mark.eof() {
@@ -254,25 +236,27 @@ impl Codec for Calls {
     }
 }
 
-/// How many bytes of a message each of its fragments carries.
-fn pieces(message: usize, fragments: usize) -> Vec<usize> {
-    match fragments {
-        1 => vec![message],
-        2 => vec![1, message - 1],
+/// How many bytes of a message the fragment with this index carries.
+fn piece(message: usize, fragments: usize, index: usize) -> usize {
+    match (fragments, index) {
+        (2, 1) => message - 1,
+        (_, 0) => 1,
+        (_, last) if last + 1 == fragments => 1,
         _ => {
             let (between, rest) = (fragments - 2, message - 2);
-            let share = |index: usize| rest / between + usize::from(index < rest % between);
-            std::iter::once(1).chain((0..between).map(share)).chain([1]).collect()
+            rest / between + usize::from(index - 1 < rest % between)
         }
     }
 }
 
 /// Puts a record mark in front of each fragment of a message, which is at the end of `request`, after the room for
 /// all marks.
-fn split(pieces: &[usize], request: &mut [u8]) {
-    let (mut from, mut to) = (pieces.len() * MARK_LEN, 0);
-    for (index, &piece) in pieces.iter().enumerate() {
-        request[to..to + MARK_LEN].copy_from_slice(&mark(piece as u32, index + 1 == pieces.len()));
+fn split(fragments: usize, request: &mut [u8]) {
+    let message = request.len() - fragments * MARK_LEN;
+    let (mut from, mut to) = (fragments * MARK_LEN, 0);
+    for index in 0..fragments {
+        let piece = piece(message, fragments, index);
+        request[to..to + MARK_LEN].copy_from_slice(&mark(piece as u32, index + 1 == fragments));
         request.copy_within(from..from + piece, to + MARK_LEN);
         from += piece;
         to += MARK_LEN + piece;

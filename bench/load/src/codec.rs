@@ -3,7 +3,7 @@
 /// The number of a request: its sequence number above [`SLOT_BITS`] bits of window slot.
 pub type RequestId = u64;
 
-/// Requests and replies of one service, over one transport. All requests have the same length.
+/// Requests and replies of one service, over one transport.
 ///
 /// A codec neither allocates nor panics, whatever the bytes of a reply are. It is called through a pointer,
 /// so that the clients' loops are compiled once for all services. This costs two indirect calls per
@@ -13,14 +13,17 @@ pub trait Codec: Send {
     /// number.
     fn id_bits(&self) -> u32;
 
-    /// Length of each request, including the transport's framing, bytes.
-    fn request_len(&self) -> usize;
+    /// Length of the longest request, including the transport's framing, bytes.
+    fn request_len_max(&self) -> usize;
+
+    /// Length of request `id`, including the transport's framing, bytes.
+    fn request_len(&self, id: RequestId) -> usize;
 
     /// Length of the longest valid reply, bytes. A receive buffer for datagrams has one byte more, so that a longer
     /// one is detected.
     fn reply_len_max(&self) -> usize;
 
-    /// Fills request `id`, [`request_len`](Self::request_len) bytes.
+    /// Fills request `id`: [`request_len`](Self::request_len) bytes.
     fn write(&self, id: RequestId, request: &mut [u8]);
 
     /// Checks a whole reply, including its framing if it arrived in a stream.

@@ -12,6 +12,7 @@ mod codec;
 mod config;
 mod datagrams;
 mod load;
+mod nfs;
 mod pairs;
 mod pattern;
 mod schedule;
@@ -19,7 +20,7 @@ mod summary;
 mod unpaired;
 
 pub use arrivals::{Arrivals, BURST_JITTER};
-pub use calls::{CallError, Calls, FRAGMENTS_MAX, Framing, NfsProcedure};
+pub use calls::{CallError, Calls, FRAGMENTS_MAX, Framing};
 pub use codec::{Answer, Codec, Cut, RequestId};
 pub use config::{
     DATAGRAM_MIN, INFLIGHT_MAX, Limit, LoadConfig, LoadError, PAYLOAD_MAX, PAYLOAD_MIN, SILENT_TIMEOUTS,
@@ -28,6 +29,7 @@ pub use datagrams::{
     DatagramSample, Datagrams, DatagramsConfig, DatagramsSummary, SAMPLES_MAX, sample_interval,
 };
 pub use load::{Load, Reply};
+pub use nfs::{Blocks, Content, NfsFault, NfsProcedure, block_sum, check_block, fill_block};
 pub use pairs::{INTERVAL_PAIRS_MIN, interval95, median};
 pub use pattern::Echo;
 pub use schedule::Schedule;

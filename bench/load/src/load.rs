@@ -8,7 +8,7 @@ use crate::schedule::Schedule;
 use crate::summary::Summary;
 
 /// Enough for `INFLIGHT_MAX` slots; leaves 54 bits of sequence, 500 years at a million a second.
-const SLOT_BITS: u32 = 10;
+pub(crate) const SLOT_BITS: u32 = 10;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const _: () = assert!(crate::INFLIGHT_MAX as u64 <= 1 << SLOT_BITS);
 /// Number of lost requests remembered per slot, to distinguish a late reply from a duplicate. A reply to an

@@ -35,7 +35,12 @@ impl Codec for Echo {
     }
 
     #[inline]
-    fn request_len(&self) -> usize {
+    fn request_len_max(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn request_len(&self, _: RequestId) -> usize {
         self.len
     }
 
@@ -71,7 +76,7 @@ impl Codec for Echo {
 }
 
 /// Fills `payload` for request `id`. The payload holds at least 8 bytes.
-fn fill(seed: u64, id: u64, payload: &mut [u8]) {
+pub(crate) fn fill(seed: u64, id: u64, payload: &mut [u8]) {
     let mut word = first_word(seed, id);
     let (number, rest) = payload.split_at_mut(8);
     number.copy_from_slice(&id.to_le_bytes());
@@ -84,7 +89,7 @@ fn fill(seed: u64, id: u64, payload: &mut [u8]) {
 }
 
 /// The request number, if every byte after it is as [`fill`] wrote it.
-fn check(seed: u64, payload: &[u8]) -> Option<u64> {
+pub(crate) fn check(seed: u64, payload: &[u8]) -> Option<u64> {
     let (number, rest) = payload.split_first_chunk::<8>()?;
     let id = u64::from_le_bytes(*number);
     let mut word = first_word(seed, id);

@@ -7,6 +7,7 @@ use twinpath_load::{Load, LoadConfig, Summary};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
+use crate::socket::Source;
 use crate::{SocketError, Stop, Wait};
 
 /// The configuration of one client thread.
@@ -24,6 +25,8 @@ pub struct ClientConfig {
     /// Over TCP, whether the kernel may hold back a request while earlier ones are unacknowledged, so that
     /// several leave in one segment (Nagle's algorithm, RFC 9293, 3.7.4). If not, `TCP_NODELAY` is set.
     pub nagle: bool,
+    /// The port it sends from.
+    pub source: Source,
     /// The CPU to run on; anywhere if `None`.
     pub cpu: Option<usize>,
 }

@@ -10,7 +10,7 @@ use twinpath_sys::{affinity, clock};
 use twinpath_time::{Duration, Instant};
 
 use crate::SocketError;
-use crate::socket::{connect_tcp, is_transient, listen_tcp};
+use crate::socket::{Source, connect_tcp, is_transient, listen_tcp};
 use crate::stop::Stop;
 
 /// Bytes per system call: large enough that the cost of system calls does not matter, and small enough for
@@ -113,7 +113,7 @@ pub fn tcp_bulk(
     if let Some(cpu) = cpu {
         affinity::pin_current_thread(cpu)?;
     }
-    let connection = connect_tcp(target, false)?;
+    let connection = connect_tcp(target, Source::Any, false)?;
     stop.watch(&connection);
     let chunk = vec![0x5A; CHUNK_BYTES];
     let (mut bytes, mut now) = (0, clock::now());

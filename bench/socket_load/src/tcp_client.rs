@@ -49,15 +49,15 @@ impl TcpClient {
     /// The configuration is impossible, or nothing listens at the target.
     pub fn connect(config: &ClientConfig, codec: Box<dyn Codec>) -> Result<Self, SocketError> {
         config.load.validate()?;
-        let socket = connect_tcp(config.target, config.nagle)?;
+        let socket = connect_tcp(config.target, config.source, config.nagle)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
-        let request_len = codec.request_len();
-        let outgoing = if config.batch { QUEUED_BYTES_MAX.max(request_len) } else { request_len };
+        let request_max = codec.request_len_max();
+        let outgoing = if config.batch { QUEUED_BYTES_MAX.max(request_max) } else { request_max };
         let incoming = QUEUED_BYTES_MAX.max(codec.reply_len_max());
         let connection = Connection {
             config: *config,
             socket,
-            request_len,
+            request_max,
             outgoing: vec![0; outgoing].into(),
             unsent: 0,
             queued: 0,
@@ -96,7 +96,7 @@ impl TcpClient {
 struct Connection {
     config: ClientConfig,
     socket: Arc<OwnedFd>,
-    request_len: usize,
+    request_max: usize,
     /// Requests that the kernel has not taken yet are at `unsent..queued`.
     outgoing: Box<[u8]>,
     unsent: usize,
@@ -143,13 +143,13 @@ impl Connection {
 
     /// Adds the due requests after those not sent yet, while there is room.
     fn queue_due(&mut self, load: &mut Load, now: Instant) {
-        let len = self.request_len;
         if self.unsent == self.queued {
             (self.unsent, self.queued) = (0, 0);
         }
-        while self.queued + len <= self.outgoing.len()
+        while self.queued + self.request_max <= self.outgoing.len()
             && let Some(id) = load.due(now)
         {
+            let len = load.codec().request_len(id);
             load.write(id, &mut self.outgoing[self.queued..][..len]);
             load.sent(id, now);
             self.queued += len;

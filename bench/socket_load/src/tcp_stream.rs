@@ -18,7 +18,7 @@ use twinpath_time::{Duration, Instant};
 
 use crate::SocketError;
 use crate::client::Transfers;
-use crate::socket::{connect_tcp, is_transient};
+use crate::socket::{Source, connect_tcp, is_transient};
 use crate::stop::{Progress, Stop};
 
 /// Maximum duration of a system call: requests to stop, and the end of an interval, are noticed after that.
@@ -88,7 +88,7 @@ impl TcpStreaming {
     /// # Errors
     /// Nothing listens at the target, or it cannot be reached.
     pub fn connect(config: &TcpStreamConfig) -> Result<Self, SocketError> {
-        let socket = connect_tcp(config.target, true)?;
+        let socket = connect_tcp(config.target, Source::Any, true)?;
         for (direction, option) in [(Timeout::Send, "SO_SNDTIMEO"), (Timeout::Recv, "SO_RCVTIMEO")] {
             set_socket_timeout(&socket, direction, Some(CALL_TIMEOUT))
                 .map_err(|source| SocketError::Option { option, source: source.into() })?;

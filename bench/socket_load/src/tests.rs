@@ -6,6 +6,7 @@ use twinpath_load::{Codec, Echo as Pattern, Limit, LoadConfig, Summary};
 use twinpath_time::Duration;
 
 use super::*;
+use crate::socket::Source;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LOCAL_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -17,7 +18,7 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
     let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
-    ClientConfig { target, wait, load, batch: false, nagle: false, cpu: None }
+    ClientConfig { target, wait, load, batch: false, nagle: false, source: Source::Any, cpu: None }
 }
 
 fn echo(len: usize) -> Box<dyn Codec> {
@@ -42,8 +43,28 @@ fn beside<T>(
 fn requests_leave_at_once_unless_they_may_wait() {
     let (_listener, address) = crate::socket::listen_tcp(SocketAddr::new(LOCAL, 0)).unwrap();
     for nagle in [false, true] {
-        let socket = crate::socket::connect_tcp(address, nagle).unwrap();
+        let socket = crate::socket::connect_tcp(address, Source::Any, nagle).unwrap();
         assert_eq!(rustix::net::sockopt::tcp_nodelay(socket).unwrap(), !nagle);
+    }
+}
+
+/// Only with the right to bind it; whoever has none is told so.
+#[test]
+fn a_reserved_port_is_below_1024() {
+    let listener = std::net::TcpListener::bind((LOCAL, 0)).unwrap();
+    let target = listener.local_addr().unwrap();
+    let tcp =
+        || crate::socket::tcp_from(target, Source::Reserved)?.local_addr().map_err(SocketError::Receive);
+    let udp =
+        || crate::socket::udp_from(target, Source::Reserved)?.local_addr().map_err(SocketError::Receive);
+    for local in [tcp(), udp()] {
+        match local {
+            Ok(local) => assert!((600..1024).contains(&local.port()), "{local}"),
+            Err(SocketError::Bind { source, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied, "{source}");
+            }
+            Err(other) => panic!("{other}"),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl UdpClient {
     /// The configuration is impossible, or there is no route to the target.
     pub fn connect(config: &ClientConfig, codec: Box<dyn Codec>) -> Result<Self, SocketError> {
         config.load.validate()?;
-        let socket = connect_udp(config.target)?;
+        let socket = connect_udp(config.target, config.source)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
         Ok(Self { config: *config, codec, socket })
     }
@@ -74,7 +74,6 @@ impl UdpClient {
 struct Flow {
     config: ClientConfig,
     socket: Arc<OwnedFd>,
-    request_len: usize,
     reply_room: usize,
     /// Requests to be sent, then received replies.
     burst: Burst,
@@ -87,15 +86,13 @@ struct Flow {
 impl Flow {
     fn new(config: ClientConfig, codec: &dyn Codec, socket: Arc<OwnedFd>) -> Self {
         let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
-        let request_len = codec.request_len();
         // One byte more than expected, so that a longer reply is detected.
         let reply_room = codec.reply_len_max() + 1;
         Self {
             config,
             socket,
-            request_len,
             reply_room,
-            burst: Burst::new(slots, reply_room.max(request_len)),
+            burst: Burst::new(slots, reply_room.max(codec.request_len_max())),
             ids: [0; BURST_MAX],
             answered: false,
             transfers: Transfers::default(),
@@ -158,7 +155,7 @@ impl Flow {
             while count < self.burst.slots()
                 && let Some(id) = load.due(now)
             {
-                load.write(id, self.burst.payload_mut(count, self.request_len));
+                load.write(id, self.burst.payload_mut(count, load.codec().request_len(id)));
                 self.ids[count] = id;
                 count += 1;
             }
@@ -185,8 +182,9 @@ impl Flow {
             };
             match sent {
                 Ok(sent) => {
+                    let slots = next..next + sent;
+                    self.transfers.sent(slots.map(|slot| self.burst.payload(slot).len()).sum());
                     next += sent;
-                    self.transfers.sent(sent * self.request_len);
                 }
                 Err(Errno::INTR) => {}
                 // A datagram that the kernel refuses counts as lost.

@@ -19,7 +19,7 @@ use twinpath_time::{Duration, Instant};
 use crate::burst::{BURST_MAX, Burst};
 use crate::client::{Transfers, set_timer_slack};
 use crate::segments::MESSAGE_BYTES_MAX;
-use crate::socket::{connect_udp, is_icmp, is_transient};
+use crate::socket::{Source, connect_udp, is_icmp, is_transient};
 use crate::stop::{Progress, Stop};
 use crate::{SocketError, Wait};
 
@@ -55,7 +55,7 @@ impl UdpStream {
     /// # Errors
     /// There is no route to the target.
     pub fn connect(target: SocketAddr, wait: Wait, cpu: Option<usize>) -> Result<Self, SocketError> {
-        let socket = connect_udp(target)?;
+        let socket = connect_udp(target, Source::Any)?;
         // Without it the kernel does not report that its queue had no room (ip(7)).
         let (level, option) = if target.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVERR)

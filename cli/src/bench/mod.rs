@@ -5,6 +5,7 @@ mod compare;
 mod lines;
 mod moment;
 mod mount;
+mod nfs;
 mod options;
 mod output;
 mod plan;
@@ -18,11 +19,13 @@ mod target;
 
 use std::process::ExitCode;
 
+use twinpath_clients::measure::report::BenchReport;
 use twinpath_clients::measure::{attend, print};
 use twinpath_socket_load::Stop;
 use twinpath_sys::LatencyRequest;
 
 use self::compare::CompareArgs;
+use self::nfs::NfsArgs;
 use self::options::EchoArgs;
 use self::output::Output;
 use self::plan::BenchPlan;
@@ -41,21 +44,23 @@ pub(crate) struct Args {
 enum What {
     Echo(Box<EchoArgs>),
     Rpc(Box<RpcArgs>),
+    Nfs(Box<NfsArgs>),
     Stream(Box<StreamArgs>),
     Compare(CompareArgs),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Echo(args) => measure(&BenchPlan::echo(&args)?),
-        What::Rpc(args) => measure(&rpc::plan(&args)?),
+        What::Echo(args) => measure(&BenchPlan::echo(&args)?).map(|(code, _)| code),
+        What::Rpc(args) => measure(&rpc::plan(&args)?).map(|(code, _)| code),
+        What::Nfs(args) => nfs::run(&args),
         What::Stream(args) => stream::run(&args),
         What::Compare(args) => compare::run(&args),
     }
 }
 
-/// Measures as planned, and prints the results.
-fn measure(plan: &BenchPlan) -> anyhow::Result<ExitCode> {
+/// Measures as planned, and prints the results. Also returns them.
+fn measure(plan: &BenchPlan) -> anyhow::Result<(ExitCode, BenchReport)> {
     let mut output = Output::open(plan)?;
     let request = plan.latency_request.then(|| LatencyRequest::open(0)).transpose()?;
     let (done, was_interrupted) = attended(plan, &mut output)?;
@@ -72,13 +77,14 @@ fn measure(plan: &BenchPlan) -> anyhow::Result<ExitCode> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    match show::complaint(plan, &report, was_interrupted) {
-        None => Ok(ExitCode::SUCCESS),
+    let code = match show::complaint(plan, &report, was_interrupted) {
+        None => ExitCode::SUCCESS,
         Some(complaint) => {
             eprintln!("twinpath: {complaint}");
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-    }
+    };
+    Ok((code, report))
 }
 
 /// Runs the plan; also returns whether a signal ended it.

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use twinpath_clients::{RunPlan, Transport};
 use twinpath_config::{InterfaceOverrides, PathAsked};
 use twinpath_load::{INFLIGHT_MAX, Limit, LoadConfig};
+use twinpath_socket_load::socket::Source;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
@@ -60,6 +61,8 @@ pub(crate) struct BenchPlan {
     pub(crate) batch: bool,
     /// Over TCP, whether requests may wait for acknowledgements to leave in one segment.
     pub(crate) nagle: bool,
+    /// The port that kernel sockets send from.
+    pub(crate) source: Source,
     /// For the threads in turn; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
     /// All threads together, one run.
@@ -131,6 +134,7 @@ impl BenchPlan {
             threads: args.threads,
             batch: args.batch,
             nagle: nagle(args, transport)?,
+            source: Source::Any,
             cpus,
             load,
             seed,
@@ -166,6 +170,7 @@ impl BenchPlan {
             threads: self.threads,
             batch: self.batch,
             nagle: self.nagle,
+            source: self.source,
             cpus: self.cpus.clone(),
             load: self.load,
         }

@@ -11,6 +11,7 @@ use twinpath_rpc::auth::{GIDS_MAX, MACHINE_NAME_MAX};
 use twinpath_rpc::client::Auth;
 
 use super::mount::{self, Exported};
+use super::nfs::Peer;
 use super::options::{CommonArgs, EXIT_CODES};
 use super::plan::BenchPlan;
 use super::service::{Rpc, Service};
@@ -101,21 +102,21 @@ pub(crate) fn plan(args: &RpcArgs) -> anyhow::Result<BenchPlan> {
     let rpc = |asked| Service::Rpc(Rpc { asked, auth: auth.clone(), auth_name, framing });
     let asked = match args.proc {
         Procedure::Null => NfsProcedure::Null,
-        Procedure::Getattr => NfsProcedure::GetAttr { handle: handle.unwrap_or_default() },
+        Procedure::Getattr => NfsProcedure::GetAttr { handles: vec![handle.unwrap_or_default()] },
     };
     let mut plan = BenchPlan::new(common, target, transport, rpc(asked))?;
     if let Some(path) = &args.export {
         let path = path.to_str().context("--export: the path is not UTF-8")?;
         let credential = own_credential()?;
-        let exported = Exported {
-            target: plan.target.address,
-            port: args.mount_port,
+        let peer = Peer {
+            at: plan.target.address,
             transport,
-            path,
+            source: plan.source,
             auth: &credential,
             patience: plan.load.loss_timeout,
         };
-        plan.service = rpc(NfsProcedure::GetAttr { handle: mount::root_handle(&exported)? });
+        let exported = Exported { peer, port: args.mount_port, path };
+        plan.service = rpc(NfsProcedure::GetAttr { handles: vec![mount::root_handle(&exported)?] });
     }
     Ok(plan)
 }
@@ -139,7 +140,7 @@ fn framing(args: &RpcArgs, transport: Transport) -> anyhow::Result<Framing> {
 }
 
 /// This machine's name, and the caller's user and groups, truncated to what fits into AUTH_SYS.
-fn own_credential() -> anyhow::Result<Auth> {
+pub(crate) fn own_credential() -> anyhow::Result<Auth> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut name_len = name.len().min(MACHINE_NAME_MAX as usize);
     while !name.is_char_boundary(name_len) {
@@ -210,7 +211,8 @@ mod tests {
     #[test]
     fn a_handle_is_hexadecimal() {
         let plan = plan("127.0.0.1 --proc getattr --handle 0x00fFa1").unwrap();
-        assert_eq!(rpc(&plan).asked, NfsProcedure::GetAttr { handle: vec![0, 0xff, 0xa1] });
+        let NfsProcedure::GetAttr { handles } = &rpc(&plan).asked else { panic!("not GETATTR") };
+        assert_eq!(handles, &[[0, 0xff, 0xa1]]);
     }
 
     #[test]

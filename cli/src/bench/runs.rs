@@ -10,6 +10,7 @@ use twinpath_load::{Summary, median};
 use twinpath_socket_load::Stop;
 
 use super::moment::Moment;
+use super::nfs::Walk;
 use super::plan::BenchPlan;
 use super::service::Service;
 use super::show::Watch;
@@ -50,14 +51,12 @@ pub(crate) fn run(
     for number in 1..=plan.iterations {
         let started = Moment::now();
         watch.begin(number);
-        let measured = match twinpath_clients::run(&plan.run(number), stop, watch.progress()) {
+        let measured = match measured(plan, number, stop, watch) {
             Ok(measured) => measured,
-            Err(error) if tally.runs.is_empty() => return Err(error.into()),
+            Err(error) if tally.runs.is_empty() => return Err(error),
             Err(error) => {
                 tally.partial = true;
-                tally.failure = Some(
-                    anyhow::Error::from(error).context(format!("run {number} of {} failed", plan.iterations)),
-                );
+                tally.failure = Some(error.context(format!("run {number} of {} failed", plan.iterations)));
                 break;
             }
         };
@@ -81,6 +80,14 @@ pub(crate) fn run(
         }
     }
     tally.done()
+}
+
+/// One run of the load, or one listing.
+fn measured(plan: &BenchPlan, number: u32, stop: &Stop, watch: &Watch) -> anyhow::Result<Measured> {
+    match plan.service.walk() {
+        Some(walk) => walk.run(stop, &watch.progress()[0]),
+        None => Ok(twinpath_clients::run(&plan.run(number), stop, watch.progress())?),
+    }
 }
 
 /// The sum of the runs so far.
@@ -144,6 +151,9 @@ impl<'a> Tally<'a> {
         let (plan, whole) = (self.plan, &self.whole);
         let report = BenchReport {
             pacing_us: RttUs::of(&whole.pacing),
+            bytes_per_s: plan.service.bytes_per_reply().map(|bytes| bytes * said.requests_per_s),
+            names: plan.service.walk().map(Walk::names),
+            listing_s: plan.service.walk().map(|_| said.duration_s),
             path: self.path,
             warmup_replies: whole.warmup_replies,
             sent: whole.sent,
@@ -201,14 +211,15 @@ fn shortfall(plan: &BenchPlan, sent: u64, duration_s: f64) -> Option<String> {
 
 /// The settings in the report.
 fn settings(plan: &BenchPlan) -> BenchReport {
-    let rpc = match &plan.service {
-        Service::Echo { .. } => None,
-        Service::Rpc(rpc) => Some(rpc),
+    let (procedure, auth, fragments) = match &plan.service {
+        Service::Echo { .. } => (None, None, None),
+        Service::Rpc(rpc) => (Some(rpc.procedure()), Some(rpc.auth_name), rpc.fragments()),
+        Service::Nfs(nfs) => (Some(nfs.work), Some("sys"), None),
     };
     BenchReport {
-        procedure: rpc.map(|rpc| rpc.procedure().to_owned()),
-        auth: rpc.map(|rpc| rpc.auth_name.to_owned()),
-        fragments: rpc.and_then(|rpc| rpc.fragments()).map(|fragments| fragments as u32),
+        procedure: procedure.map(str::to_owned),
+        auth: auth.map(str::to_owned),
+        fragments: fragments.map(|fragments| fragments as u32),
         service: plan.service.name().to_owned(),
         target: plan.target.name.clone(),
         transport: plan.transport.to_string(),
@@ -267,6 +278,7 @@ fn per_request(cpu_s: f64, received: u64) -> Option<f64> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Said {
     pub(crate) requests_per_s: f64,
+    pub(crate) duration_s: f64,
     pub(crate) rtt_us: Option<RttUs>,
     pub(crate) quantiles_us: Vec<QuantileUs>,
 }
@@ -289,6 +301,7 @@ pub(crate) fn summarise(runs: &[RunReport], average: bool) -> Option<Said> {
     };
     (!runs.is_empty()).then(|| Said {
         requests_per_s: of(&runs.iter().map(|run| run.requests_per_s).collect::<Vec<_>>()),
+        duration_s: of(&runs.iter().map(|run| run.duration_s).collect::<Vec<_>>()),
         rtt_us: RttUs::summarise(&rtts, of),
         quantiles_us: quantiles.iter().enumerate().map(quantile).collect(),
     })

@@ -147,6 +147,12 @@ pub(crate) fn table(plan: &BenchPlan, report: &BenchReport) -> String {
         text += &row(&names, &values.iter().map(|us| format!("{us:.1}")).collect::<Vec<_>>());
     }
     text += &counts(report);
+    if let Some(bytes_per_s) = report.bytes_per_s {
+        text += &format!("files: {:.1} MB/s\n", bytes_per_s / 1e6);
+    }
+    if let Some((names, listing_s)) = report.names.zip(report.listing_s) {
+        text += &format!("{names} names in {listing_s:.3} s\n");
+    }
     if plan.shown.extended {
         text += &extended(report);
     }

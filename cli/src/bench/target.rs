@@ -69,6 +69,12 @@ impl Target {
         Ok(self)
     }
 
+    /// Another port of the same host.
+    pub(crate) fn move_to(&mut self, port: u16) {
+        self.name = format!("{}:{port}", self.host());
+        self.address.set_port(port);
+    }
+
     /// The name without the port.
     pub(crate) fn host(&self) -> &str {
         self.name.rsplit_once(':').map_or(self.name.as_str(), |(host, _)| host)
@@ -76,7 +82,7 @@ impl Target {
 }
 
 /// The port, if both host and port are given.
-fn named_port(written: &str) -> Option<u16> {
+pub(crate) fn named_port(written: &str) -> Option<u16> {
     let (host, port) = written.rsplit_once(':')?;
     (!host.is_empty() && (!host.contains(':') || host.ends_with(']'))).then(|| port.parse().ok())?
 }

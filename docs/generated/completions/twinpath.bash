@@ -76,6 +76,9 @@ _twinpath() {
             twinpath__subcmd__bench,help)
                 cmd="twinpath__subcmd__bench__subcmd__help"
                 ;;
+            twinpath__subcmd__bench,nfs)
+                cmd="twinpath__subcmd__bench__subcmd__nfs"
+                ;;
             twinpath__subcmd__bench,rpc)
                 cmd="twinpath__subcmd__bench__subcmd__rpc"
                 ;;
@@ -90,6 +93,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__bench__subcmd__help,help)
                 cmd="twinpath__subcmd__bench__subcmd__help__subcmd__help"
+                ;;
+            twinpath__subcmd__bench__subcmd__help,nfs)
+                cmd="twinpath__subcmd__bench__subcmd__help__subcmd__nfs"
                 ;;
             twinpath__subcmd__bench__subcmd__help,rpc)
                 cmd="twinpath__subcmd__bench__subcmd__help__subcmd__rpc"
@@ -153,6 +159,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__help__subcmd__bench,echo)
                 cmd="twinpath__subcmd__help__subcmd__bench__subcmd__echo"
+                ;;
+            twinpath__subcmd__help__subcmd__bench,nfs)
+                cmd="twinpath__subcmd__help__subcmd__bench__subcmd__nfs"
                 ;;
             twinpath__subcmd__help__subcmd__bench,rpc)
                 cmd="twinpath__subcmd__help__subcmd__bench__subcmd__rpc"
@@ -289,7 +298,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench)
-            opts="-h --help echo rpc stream compare help"
+            opts="-h --help echo rpc nfs stream compare help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -451,7 +460,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__help)
-            opts="echo rpc stream compare help"
+            opts="echo rpc nfs stream compare help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -506,6 +515,20 @@ _twinpath() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        twinpath__subcmd__bench__subcmd__help__subcmd__nfs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         twinpath__subcmd__bench__subcmd__help__subcmd__rpc)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -527,6 +550,164 @@ _twinpath() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__bench__subcmd__nfs)
+            opts="-l -u -p -a -j -c -i -m -q -x -H -d -h --export --proc --file --size --file-size --writes-per-commit --mount-port --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --loss-max --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --export)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --proc)
+                    COMPREPLY=($(compgen -W "read write getattr lookup list" -- "${cur}"))
+                    return 0
+                    ;;
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -l)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --file-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --writes-per-commit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mount-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --inflight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nagle)
+                    COMPREPLY=($(compgen -W "on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --arrivals)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --arrivals-seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --warmup)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --loss-max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --quantiles)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -q)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hdr)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --plot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -965,7 +1146,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__bench)
-            opts="echo rpc stream compare"
+            opts="echo rpc nfs stream compare"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -993,6 +1174,20 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__bench__subcmd__echo)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__help__subcmd__bench__subcmd__nfs)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

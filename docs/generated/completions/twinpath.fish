@@ -564,12 +564,13 @@ json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l ready-fd -d 'Write the line `ready` to this descriptor, a pipe or a file, instead of to standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s q -l quiet -d 'Log only that it is ready, and errors'
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s h -l help -d 'Print help'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -s h -l help -d 'Print help'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "nfs" -d 'Measure an NFS server of version 3: READ, WRITE with COMMIT, GETATTR, LOOKUP, or a listing of all directories, and verify what it answers'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc nfs stream compare help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s l -l size -d 'Payload bytes of a request' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s p -l port -d 'The port, if the target does not name it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
@@ -645,6 +646,49 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l latency-request -d 'Hold a CPU latency request during the runs: all CPUs of the machine stay in their shallowest idle state'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l json -d 'Print one JSON object instead of a table'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l export -d 'The export to mount' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l proc -d 'What to measure' -r -f -a "read\t'READ of the blocks of a file'
+write\t'WRITE of the blocks of a file, and COMMIT'
+getattr\t'GETATTR of files in turn'
+lookup\t'LOOKUP of names in turn'
+list\t'READDIRPLUS of all directories, one page after the other as `ls -lR` has it: each run is one listing'"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l file -d 'In the export, the file to read, or the directory to ask about or to list. Without it, READ and WRITE make files of their own, which they remove at the end, and the others take the export\'s root' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s l -l size -d 'Bytes of a READ or WRITE [default: 1048576, over UDP 32768; at most what the server takes]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l file-size -d 'Bytes of the file that is read or written, one for each thread' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l writes-per-commit -d 'So many WRITEs, which the server may keep in memory, then a COMMIT [default: one COMMIT for each pass over the file]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l mount-port -d 'Where MOUNT is served [default: the target\'s own port, or else where its rpcbind says]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s p -l port -d 'The port, if the target does not name it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l path -d 'The path: auto, xdp, packet or kernel [default: auto with --on, kernel without]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l cpu -d 'CPUs for the threads, in turn, such as 0,2-3' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l mode -d 'How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s a -l inflight -d 'Maximum number of unanswered requests per thread [default: 1; with --rate: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s j -l threads -d 'Threads, each with a connection or flow of its own' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l nagle -d 'Over TCP, whether the kernel may hold a request back while earlier ones are unacknowledged, to send several in one segment (Nagle\'s algorithm) [default: as ksf\'s tools, on with several in flight; off with --batch or --rate]' -r -f -a "on\t''
+off\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l rate -d 'Requests per second of all threads together, independent of replies; latency counts from the due time of a request' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l arrivals -d 'How --rate is spread over time: even (the default), jitter:PERCENT, poisson, bursts:SIZE:GAP_US, or steps:MS:PERCENT' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l arrivals-seed -d 'The seed of the due times; the same seed gives the same sequence [default: drawn]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s c -l count -d 'End a run after this number of requests of all threads; k, M or G after the number multiply it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l duration -d 'End a run after this number of seconds [default: 5]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l warmup -d 'Send for this number of seconds before counting [default: 0.2; with --paper: 0]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l timeout -d 'A request without an answer after this number of seconds is lost' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l loss-max -d 'Fail (exit code 1) if more than this percentage of the requests is lost [default: any may be]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s i -l iterations -d 'Number of runs, each on new connections, with one line each; the report has the median of the runs' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s q -l quantiles -d 'The percentiles to show, separated by commas [default: 50,90,99,99.9]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s d -l output-dir -d 'Write into this directory: the report, an HDR log, and each run\'s latencies as numbers and as a plot' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l hdr -d 'Also write the round-trip times of each run to an HdrHistogram log (V2)' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l plot -d 'Also draw the distribution of the round-trip times, of all runs together' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s u -l udp -d 'Over UDP'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l tcp -d 'Over TCP, one connection per thread'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l batch -d 'Send all requests that are due with one call, and receive all waiting replies with one; without it, each call sends one request or receives one reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l paper -d 'Measure as ksf\'s README does: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; other options override that'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s m -l running-average -d 'Report the average of the runs so far instead of their median'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s x -l extended -d 'Show more: times and rates of the threads, system calls, CPU time per request'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s H -l no-header -d 'Print one line per run, without a line of column names'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l latency-request -d 'Hold a CPU latency request during the runs: all CPUs of the machine stay in their shallowest idle state'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l json -d 'Print one JSON object instead of a table'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s p -l port -d 'The port, if the target does not name it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l path -d 'The path: auto, xdp, packet or kernel [default: auto with --on, kernel without]' -r
@@ -668,6 +712,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "nfs" -d 'Measure an NFS server of version 3: READ, WRITE with COMMIT, GETATTR, LOOKUP, or a listing of all directories, and verify what it answers'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -700,5 +745,6 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from port" -f -a "set" -d 'Change keys of a port: `port set veth3 vlan=20 mac_limit=100`'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "nfs" -d 'Measure an NFS server of version 3: READ, WRITE with COMMIT, GETATTR, LOOKUP, or a listing of all directories, and verify what it answers'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'

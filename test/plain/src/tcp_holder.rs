@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
-use twinpath_socket_load::socket::{connect_tcp, is_transient};
+use twinpath_socket_load::socket::{Source, connect_tcp, is_transient};
 use twinpath_socket_load::{SocketError, Stop};
 use twinpath_time::Duration;
 
@@ -70,7 +70,7 @@ pub fn tcp_hold(
         if stop.is_requested() {
             return Ok(holder.held);
         }
-        let socket = connect_tcp(target, false)?;
+        let socket = connect_tcp(target, Source::Any, false)?;
         // They end with a reset: ports in TIME_WAIT would be missing to a later run that opens as many.
         set_socket_linger(&socket, Some(Duration::ZERO))
             .map_err(|source| SocketError::Option { option: "SO_LINGER", source: source.into() })?;

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use twinpath_load::{Codec, Echo as Pattern, Limit, LoadConfig, Summary};
+use twinpath_socket_load::socket::Source;
 use twinpath_socket_load::{
     ClientConfig, EchoCounts, EchoMethod, Peers, Progress, SocketError, Stop, UdpEcho, Wait, tcp_client,
     udp_client,
@@ -23,7 +24,7 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
     let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
-    ClientConfig { target, wait, load, batch: false, nagle: false, cpu: None }
+    ClientConfig { target, wait, load, batch: false, nagle: false, source: Source::Any, cpu: None }
 }
 
 fn echo(len: usize) -> Box<dyn Codec> {

@@ -15,6 +15,7 @@ use twinpath_instance::FallbackQuestion;
 use twinpath_load::{Echo, Limit, LoadConfig};
 use twinpath_observe::report;
 use twinpath_port::PortQueue;
+use twinpath_socket_load::socket::Source;
 use twinpath_socket_load::{
     ClientConfig, ClientOutcome, EchoMethod, Peers, Progress, SocketError, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
@@ -400,6 +401,7 @@ impl<'a> Bench<'a> {
         )?;
         let config = ClientConfig {
             nagle: false,
+            source: Source::Any,
             target: echo.address(),
             wait: self.wait(),
             load,

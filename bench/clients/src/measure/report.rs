@@ -12,7 +12,7 @@ use twinpath_socket_load::Transfers;
 /// sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
-    /// `echo` or `rpc`.
+    /// `echo`, `rpc` or `nfs`.
     #[serde(default = "echo")]
     pub service: String,
     /// As the user named it: `HOST:PORT`.
@@ -70,7 +70,7 @@ pub struct BenchReport {
     pub notes: Vec<String>,
     /// Non-empty buckets of the round-trip times of all runs: highest value of the bucket in ns, and its count.
     pub histogram: Vec<(u64, u64)>,
-    /// For `rpc`: `null` or `getattr`.
+    /// For `rpc`: `null` or `getattr`. For `nfs`: `read`, `write`, `getattr`, `lookup` or `list`.
     #[serde(default)]
     pub procedure: Option<String>,
     /// For `rpc`: `none`, or `sys` (formerly `unix`).
@@ -103,6 +103,15 @@ pub struct BenchReport {
     /// CPU time of the client's threads per request received.
     #[serde(default)]
     pub cpu_us_per_request: Option<f64>,
+    /// For `read` and `write` of `nfs`: bytes of files that were read or written per second.
+    #[serde(default)]
+    pub bytes_per_s: Option<f64>,
+    /// For `list` of `nfs`: names that a listing found.
+    #[serde(default)]
+    pub names: Option<u64>,
+    /// For `list` of `nfs`: how long a listing took.
+    #[serde(default)]
+    pub listing_s: Option<f64>,
     /// Whether it ended early: by a signal, because of the server, or because a run failed.
     #[serde(default)]
     pub partial: bool,

@@ -13,11 +13,11 @@ fn null(framing: Framing) -> Calls {
 
 fn getattr(framing: Framing) -> Calls {
     let auth = Auth::sys("client", 1000, 100, &[4]).unwrap();
-    Calls::new(&NfsProcedure::GetAttr { handle: HANDLE.to_vec() }, auth, framing, 7)
+    Calls::new(&NfsProcedure::GetAttr { handles: vec![HANDLE.to_vec()] }, auth, framing, 7)
 }
 
 fn request(calls: &Calls, id: RequestId) -> Vec<u8> {
-    let mut request = vec![0xee; calls.request_len()];
+    let mut request = vec![0xee; calls.request_len(id)];
     calls.write(id, &mut request);
     request
 }
@@ -208,7 +208,7 @@ proptest! {
                 prop_assert!(len >= MARK_LEN && len <= stream.len());
                 prop_assert_eq!(calls.check(&stream[..len]), Answer::Wrong);
             }
-            Cut::Partial { missing } => prop_assert!(missing >= 1 && stream.len() + missing <= RECORD_MAX + MARK_LEN),
+            Cut::Partial { missing } => prop_assert!(missing >= 1 && stream.len() + missing <= calls.reply_len_max() + MARK_LEN),
             Cut::Broken => {}
         }
         let mut calls = getattr(Framing::Datagram);

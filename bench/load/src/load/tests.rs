@@ -20,7 +20,7 @@ fn echo() -> Box<dyn Codec> {
 }
 
 fn payload_of(load: &Load, id: RequestId) -> Vec<u8> {
-    let mut payload = vec![0; load.codec().request_len()];
+    let mut payload = vec![0; load.codec().request_len(id)];
     load.write(id, &mut payload);
     payload
 }
