@@ -1,5 +1,6 @@
-//! Builds the small library that loads this package's (`sockets/preloader`), and puts it where cargo puts this one. Cargo builds it in a folder
-//! of its own: it is without the standard library, and so with `panic=abort`, which cargo knows for all packages of a build or for none.
+//! Says how this package's library is linked. Builds the small library that loads it (`sockets/preloader`), and puts it where cargo puts
+//! this one. Cargo builds it in a folder of its own: it is without the standard library, and so with `panic=abort`, which cargo knows for
+//! all packages of a build or for none.
 
 use std::env;
 use std::fs;
@@ -8,6 +9,9 @@ use std::process::Command;
 
 const PACKAGE: &str = "twinpath-preloader";
 const LIBRARY: &str = "libtwinpath_preloader.so";
+
+/// For the linker: which code and data of this package's library lie together.
+const ORDER: &str = "order.ld";
 
 /// Every program loads it: each segment, each relocation and each page that is written costs. A function of the C library is looked up
 /// when it is called first, as most programs call few. The unwinder is a part of it: most programs have none.
@@ -27,6 +31,9 @@ const UNWINDER: &str = "static:-bundle=gcc_eh";
 
 fn main() {
     println!("cargo:rerun-if-changed=../preloader");
+    let order = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join(ORDER);
+    println!("cargo:rerun-if-changed={ORDER}");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", order.display());
     let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let (out, target) = (PathBuf::from(variable("OUT_DIR")), variable("TARGET"));
     let build = out.join("preloader");
