@@ -1,6 +1,7 @@
 //! Decides for each UDP socket whether it gets a lease. When the socket first receives, the rules decide. Then it has
 //! to earn a lease, by receiving enough. Then the owner of the interface is asked, and a later call takes up the
-//! answer. No call of the program waits for any of this, unless a rule says so (`lease = "at-bind"`).
+//! answer. No call of the program waits for any of this, unless a rule says so (`lease = "at-bind"`), and it is done on a stack of its own:
+//! a lease begins with some 50 KiB of what is learnt about arrivals.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -9,7 +10,7 @@ use libc::c_int;
 use twinpath_calls::table::{self, TakenUp};
 use twinpath_calls::{Access, OfProcess, WhyKernel, epoll};
 use twinpath_leases::rules::{Bound, Rule};
-use twinpath_preloader::handler;
+use twinpath_preloader::{handler, stack};
 
 use crate::started::{Started, runs, started};
 use crate::{explain, group, interface, own};
@@ -42,20 +43,26 @@ fn keep_with_kernel(descriptor: c_int, why: &WhyKernel) {
 
 /// The socket was bound to a port that the program has named.
 pub(crate) fn bound(descriptor: c_int) {
-    /// One thread at a time, as each takes up whatever has been answered.
-    static ONE: OfProcess<Mutex<()>> = OfProcess::new(Mutex::new(()), || Mutex::new(()));
     // Most programs have no such rule, and may bind a socket for each query.
     if !started().is_some_and(Started::has_rule_at_bind) {
         return;
     }
-    let Some((_, rule, _)) = rule_of(descriptor) else { return };
     // In a handler nothing is allocated: then it is asked for when the socket has received something.
-    if !rule.at_bind || handler::is_running() {
+    if !handler::is_running() {
+        stack::with_room(|| bound_with_room(descriptor));
+    }
+}
+
+fn bound_with_room(descriptor: c_int) {
+    /// One thread at a time, as each takes up whatever has been answered.
+    static ONE: OfProcess<Mutex<()>> = OfProcess::new(Mutex::new(()), || Mutex::new(()));
+    let Some((_, rule, _)) = rule_of(descriptor) else { return };
+    if !rule.at_bind {
         return;
     }
     let one = ONE.own().lock();
     table::set_earning(descriptor);
-    while !ask(descriptor) {
+    while !ask_with_room(descriptor) {
         if !table::is_undecided(descriptor) {
             return;
         }
@@ -97,13 +104,17 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
     }
 }
 
-/// Asks for a lease. Returns whether it could be asked for.
-fn ask(descriptor: c_int) -> bool {
-    let Some((started, rule, local)) = rule_of(descriptor) else { return false };
+/// Asks for a lease.
+fn ask(descriptor: c_int) {
     // What allocates is put off until the program itself calls.
-    if handler::is_running() {
-        return false;
+    if runs() && table::is_own_process() && !handler::is_running() {
+        stack::with_room(|| ask_with_room(descriptor));
     }
+}
+
+/// Asks for a lease. Returns whether it could be asked for.
+fn ask_with_room(descriptor: c_int) -> bool {
+    let Some((started, rule, local)) = rule_of(descriptor) else { return false };
     let found = match &rule.interface {
         Some(name) => Ok(name.clone()),
         None => interface::of(local.ip().to_canonical()),
@@ -142,6 +153,10 @@ pub(crate) fn look_for_answer(descriptor: c_int) {
     {
         return;
     }
+    stack::with_room(|| take_up_with_room(descriptor));
+}
+
+fn take_up_with_room(descriptor: c_int) {
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
     // It may have been put into a set since it was asked for.
     if let Some(why) = epoll::why_none(descriptor) {

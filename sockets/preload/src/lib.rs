@@ -15,7 +15,6 @@ mod preloader;
 mod process;
 mod real;
 mod receiving;
-mod sanitizer;
 mod started;
 mod waiting;
 

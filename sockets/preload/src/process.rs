@@ -2,9 +2,9 @@
 #![allow(unsafe_code, reason = "the linker calls functions at the beginning and the end")]
 
 use twinpath_calls::table;
-use twinpath_preloader::handler;
+use twinpath_preloader::{handler, sanitizer};
 
-use crate::{explain, own, preloader, real, sanitizer, started};
+use crate::{explain, own, preloader, real, started};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -23,7 +23,9 @@ extern "C" fn begin() {
     }
     started::begin();
     explain::begin();
+    // Where the small library is not there, which leaves such a program alone.
     if let Some(checks) = sanitizer::found() {
+        let checks = checks.to_str().unwrap_or("a sanitizer");
         explain::line(format_args!("everything stays with the kernel: the program is built with {checks}"));
         started::end();
     }

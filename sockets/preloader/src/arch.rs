@@ -60,13 +60,17 @@ const _: () = assert!(size_of::<Words>() == 16);
 /// there that the hook returns to.
 pub(crate) const CALLER_AT: usize = if cfg!(target_arch = "x86_64") { 9 } else { 10 };
 
-/// Calls the function on a stack that ends there.
+/// Calls the function with the argument, on a stack that ends there.
 ///
 /// # Safety
 /// The end is aligned to 16 bytes, and the stack below it is large enough.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" fn()) {
+pub(crate) unsafe extern "C" fn call_on(
+    end: *mut c_void,
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -75,6 +79,7 @@ pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" f
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
         "mov rsp, rdi",
+        "mov rdi, rdx",
         "call rsi",
         "mov rsp, rbp",
         "pop rbp",
@@ -90,7 +95,11 @@ pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" f
 /// As on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" fn()) {
+pub(crate) unsafe extern "C" fn call_on(
+    end: *mut c_void,
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
     naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-16]!",
@@ -100,6 +109,7 @@ pub(crate) unsafe extern "C" fn call_on(end: *mut c_void, function: extern "C" f
         "mov x29, sp",
         ".cfi_def_cfa_register x29",
         "mov sp, x0",
+        "mov x0, x2",
         "blr x1",
         "mov sp, x29",
         "ldp x29, x30, [sp], #16",

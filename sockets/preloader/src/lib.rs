@@ -8,6 +8,8 @@
 //! - a program with threads forks: nothing can be loaded in its child; or
 //! - another thread might have to do so while a constructor of a library waits for that thread (`libraries`).
 //!
+//! A program that is built with a sanitizer gets nothing more (`sanitizer`).
+//!
 //! From then on calls go to the hooks of that library. It gets the functions of the C library, and what was kept, by [`given::Given`].
 //!
 //! `sockets/preload/build.rs` builds the shared library: without the standard library, whose 540 relocations cost 0.02 ms an exec, and with
@@ -18,6 +20,7 @@ mod arch;
 pub mod entries;
 pub mod environment;
 mod errno;
+mod explain;
 pub mod given;
 pub mod handler;
 pub mod hooks;
@@ -25,6 +28,8 @@ mod libraries;
 mod loading;
 mod passing;
 mod real;
+pub mod sanitizer;
+pub mod stack;
 
 /// No code of this library panics: a test of `sockets/preload` says so by its size.
 #[cfg(panic = "abort")]

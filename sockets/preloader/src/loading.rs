@@ -7,18 +7,16 @@ use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use crate::arch;
 use crate::errno::keeping_errno;
-use crate::given::{EXPLAIN, GIVEN, LAYOUT, OTHER};
+use crate::explain;
+use crate::given::{LAYOUT, OTHER};
 use crate::handler;
 use crate::hooks::{HOOKS, Hook, OF_THE_OTHER, TO, Table, is_fork, name_of};
 use crate::real::real;
+use crate::{sanitizer, stack};
 
-/// In the folder of this library. A sanitizer calls `dlopen(3)` for us, so `$ORIGIN` may be another folder.
+/// In the folder of this library. Another library may have a hook of `dlopen(3)` that calls it for us, so `$ORIGIN` may be another folder.
 const LIBRARY: &CStr = c"libtwinpath_preload.so";
-
-/// What loading takes is some KB. A thread of the program may have a smaller stack.
-const STACK_LEN: usize = 256 << 10;
 
 /// Nothing is to be loaded any more.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
@@ -87,28 +85,16 @@ pub(crate) fn load() {
         } else if handler::is_running() {
             IS_LATE.store(true, Ordering::Release);
             HOOKS.into_iter().for_each(forget);
+        } else if let Some(checks) = sanitizer::found() {
+            if !IS_DONE.swap(true, Ordering::AcqRel) {
+                explain::stays_with_kernel(&[b"the program is built with ", checks.to_bytes()]);
+            }
+            end();
         } else {
-            load_on_large_stack();
+            // Two threads may come here at a time: the second one waits in `dlopen(3)`, and finds the same.
+            stack::with_room(load_here);
         }
     });
-}
-
-/// Two threads may come here at a time: the second one waits in `dlopen(3)`, and finds the same.
-fn load_on_large_stack() {
-    // A sanitizer watches the stack.
-    if is_checked() {
-        return load_here();
-    }
-    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: new memory, of nobody else.
-    let stack = unsafe { libc::mmap(null_mut(), STACK_LEN, rights, kind | libc::MAP_STACK, -1, 0) };
-    if stack != libc::MAP_FAILED {
-        // SAFETY: it ends at the end of a page, and is not used any more when the call returns.
-        unsafe {
-            arch::call_on(stack.byte_add(STACK_LEN), load_here);
-            libc::munmap(stack, STACK_LEN);
-        }
-    }
 }
 
 /// The path of the library.
@@ -156,7 +142,7 @@ fn behind_steps(path: &[u8]) -> &[u8] {
     path.get(behind..).filter(|_| steps >= STEPS).unwrap_or(path)
 }
 
-extern "C" fn load_here() {
+fn load_here() {
     let how = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
     let library = match Path::of_library() {
         // SAFETY: it is a string of C. The library is ours.
@@ -176,7 +162,7 @@ extern "C" fn load_here() {
         }
         publish();
         if library.is_null() {
-            explain(CANNOT_BE_LOADED);
+            explain::stays_with_kernel(&[LIBRARY.to_bytes(), b" cannot be loaded"]);
         }
     }
     // Nothing of this is for the program.
@@ -190,27 +176,6 @@ fn is_of_this_layout(library: *mut c_void) -> bool {
     let found = unsafe { libc::dlsym(library, OTHER.as_ptr()) };
     // SAFETY: the library has a function of that name, in all versions.
     !found.is_null() && unsafe { transmute::<*mut c_void, extern "C" fn() -> u64>(found) }() == LAYOUT
-}
-
-const CANNOT_BE_LOADED: &[u8] =
-    b"twinpath run: everything stays with the kernel: libtwinpath_preload.so cannot be loaded\n";
-
-/// Writes a line where `--explain` wants it: the library that does so is not there.
-fn explain(line: &[u8]) {
-    let to = GIVEN.variables[EXPLAIN].load(Ordering::Relaxed);
-    if to.is_null() {
-        return;
-    }
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
-    // SAFETY: it is a string of C; the file that was opened is closed, and the bytes are there.
-    unsafe {
-        let is_standard = to.read() as u8 == b'-' && to.add(1).read() == 0;
-        let file = if is_standard { libc::STDERR_FILENO } else { libc::open(to, flags, 0o666) };
-        libc::write(file, line.as_ptr().cast(), line.len());
-        if !is_standard {
-            libc::close(file);
-        }
-    }
 }
 
 /// `dlopen(3)` of the C library: that of this library is for the program.
@@ -239,13 +204,6 @@ fn publish() {
         }
     }
     end();
-}
-
-/// Whether the program is built with a sanitizer.
-fn is_checked() -> bool {
-    let all = [c"__asan_init", c"__hwasan_init", c"__msan_init", c"__tsan_init"];
-    // SAFETY: they are strings of C.
-    all.iter().any(|name| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null())
 }
 
 /// Whether this process has memory of its own. The C library knows the number of a thread, also in a child by `fork(3)`. In one that

@@ -525,8 +525,11 @@ static void edges_of_both_sides(int port)
 enum { STACK = 1 << 18 };
 static unsigned char stack[STACK] __attribute__((aligned(4096)));
 
+/* How long a socket is used that has to earn its lease. */
+static const int64_t earns_ns = 800000000;
+
 struct depth {
-	int fd, set, kind;
+	int fd, set, kind, earns;
 	long used;
 };
 
@@ -561,11 +564,12 @@ static void *uses_stack(void *of)
 {
 	struct depth *depth = of;
 	const unsigned char *here = __builtin_frame_address(0), *low = stack;
+	int64_t until = ns_of(CLOCK_MONOTONIC) + (depth->earns ? earns_ns : 0);
 
 	/* Once before it is painted: the first call of a function looks for it. */
 	call_once(depth);
 	memset(stack, 0xa5, here - stack - 1024);
-	for (int time = 0; time < 5 * TIMES; time++)
+	for (int time = 0; time < 5 * TIMES || ns_of(CLOCK_MONOTONIC) < until; time++)
 		call_once(depth);
 	while (*low == 0xa5)
 		low++;
@@ -573,18 +577,19 @@ static void *uses_stack(void *of)
 	return NULL;
 }
 
-static void depths(int port)
+static void depths_of(int port, int earns)
 {
 	static const char *const names[] = { "recv", "poll", "select", "epoll_wait" };
 
-	for (int kind = 0; kind < 4; kind++) {
-		struct depth depth = { .fd = bound(port + kind), .set = epoll_create1(0), .kind = kind };
+	for (int kind = 0; kind < (earns ? 1 : 4); kind++) {
+		struct depth depth = { .fd = bound(port + kind), .set = epoll_create1(0), .kind = kind, .earns = earns };
 		struct epoll_event event = { .events = EPOLLIN };
 		pthread_attr_t attributes;
 		pthread_t thread;
 
 		CHECK(epoll_ctl(depth.set, EPOLL_CTL_ADD, depth.fd, &event) == 0);
-		exchange(depth.fd);
+		if (!earns)
+			exchange(depth.fd);
 		CHECK(pthread_attr_init(&attributes) == 0);
 		CHECK(pthread_attr_setstack(&attributes, stack, STACK) == 0);
 		CHECK(pthread_create(&thread, &attributes, uses_stack, &depth) == 0);
@@ -597,10 +602,22 @@ static void depths(int port)
 	}
 }
 
+static void depths(int port)
+{
+	depths_of(port, 0);
+}
+
+/* The same of a thread that gets the lease. */
+static void depths_with_beginning(int port)
+{
+	depths_of(port, 1);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct part parts[] = {
 		{ "stack", depths },
+		{ "beginning", depths_with_beginning },
 		{ "odd", odd_arguments },
 		{ "times", times },
 		{ "edges", edges_of_both_sides },

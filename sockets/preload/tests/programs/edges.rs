@@ -138,6 +138,11 @@ fn calls_use_little_of_a_stack() {
     says_the_same("limits", &["stack"]);
 }
 
+#[test]
+fn a_lease_begins_on_a_stack_of_its_own() {
+    says_the_same_by("limits", &["beginning"], |mode| Rule { at_bind: false, ..rule(mode) });
+}
+
 /// While their leases are asked for and given: an owner that held a socket meanwhile held its port.
 fn ports_are_free(part: &str) {
     says_the_same_by("ports", &[part], |mode| Rule { at_bind: false, ..rule(mode) });

@@ -149,6 +149,36 @@ fn a_library_of_another_version_is_left_alone() {
     assert!(text.lines().count() == 1 && text.contains(": another version was installed since"), "{text}");
 }
 
+/// One that was installed since the program was started.
+#[test]
+fn hooks_of_another_version_are_not_called() {
+    const OTHERS: &str = "
+        #include <stdlib.h>
+        unsigned long twinpath_preload(void) { return 1; }
+        int socket(int domain, int kind, int protocol) { abort(); }
+        int bind(int fd, const void *address, unsigned len) { abort(); }
+        int close(int fd) { abort(); }
+    ";
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let program = built(folder.path());
+    let (small, source) = (folder.path().join("small.so"), folder.path().join("others.c"));
+    std::fs::copy(library(), &small).unwrap();
+    std::fs::write(&source, OTHERS).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-fno-builtin", "-w"]).arg(&source);
+    run(compiler.arg("-o").arg(folder.path().join(HOOKS)));
+    let explain = folder.path().join("explain");
+    let mut command = Command::new(&program);
+    with_library(command.args(["plain", "7117", "/"]), rule(Mode::Poll), &explain).env("LD_PRELOAD", small);
+    let output = output_of(link.within(&mut command));
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It has been loaded.
+    assert_eq!((output.stdout.as_slice(), &*said), (&b"0\n1\n"[..], ""), "{:?}", output.status);
+}
+
 /// Each exec pays for what is in the small library, and each call of a hook that it lacks would pass the other library by.
 #[test]
 fn the_small_library_is_small_and_has_all_hooks() {
@@ -172,6 +202,23 @@ fn the_small_library_is_small_and_has_all_hooks() {
     let (at_start, _) = relocations.split_once(".plt'").unwrap_or((&relocations, ""));
     let count = at_start.lines().filter(|line| line.contains(" R_")).count();
     assert!(count <= RELOCATIONS_MAX, "{at_start}");
+}
+
+/// What a child touches costs a page fault for each place, so it lies in few places.
+#[test]
+fn what_a_child_runs_and_changes_lies_together() {
+    let library = library().with_file_name(HOOKS);
+    let sections = read_by_readelf("--sections", &library);
+    // Without names, lengths and addresses are left: the first words are the number, the name, the kind, the address, the place, the length.
+    let lens = |name: &str| {
+        let line = sections.lines().find_map(|line| line.split_once(name))?.1;
+        usize::from_str_radix(line.split_whitespace().nth(3)?, 16).ok()
+    };
+    let of_children = [".text_of_children ", ".data_of_children "].map(|name| lens(name).unwrap_or(0));
+    // Two windows of a file that a fault maps, and a page.
+    assert!((1 << 10..1 << 17).contains(&of_children[0]), "{sections}");
+    assert!((64..1 << 12).contains(&of_children[1]), "{sections}");
+    assert!(lens(".text_of_panics ").is_some_and(|len| len > 1 << 14), "{sections}");
 }
 
 fn exported_by(library: &Path) -> BTreeSet<String> {
