@@ -248,6 +248,7 @@ SUITE_UNPACKED_os-ken := $(OVS_UNPACKED)
 SUITE_PACKAGES_packetdrill := gcc=cc make=make flex=flex bison=bison python3=python3 util-linux=unshare
 SUITE_PACKAGES_tcp-testsuite := $(SUITE_PACKAGES_packetdrill)
 SUITE_PACKAGES_linux-packetdrill := $(SUITE_PACKAGES_packetdrill)
+SUITE_PACKAGES_nfs := cmake=cmake gcc=cc make=make rpcbind=rpcinfo iproute2=ip util-linux=unshare
 
 # What the suite of programs runs comes from Debian: there is no checkout. Unpacked, so that no service of theirs starts here, with the
 # libraries that a small installation lacks.
