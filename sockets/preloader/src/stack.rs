@@ -18,6 +18,8 @@ struct Call<W, R> {
 /// Does the work on a stack of its own, which is unmapped again. `None`: there is no memory for that. The work must not panic, or ask whether
 /// a handler of a signal runs ([`is_running`](crate::handler::is_running)).
 pub fn with_room<W: FnOnce() -> R, R>(work: W) -> Option<R> {
+    /// # Safety
+    /// `call` is a [`Call`] of these types, which nobody else has.
     unsafe extern "C" fn run<W: FnOnce() -> R, R>(call: *mut c_void) {
         // SAFETY: it is the value below, which nobody else has meanwhile.
         let call = unsafe { &mut *call.cast::<Call<W, R>>() };
