@@ -432,3 +432,53 @@ impl Drop for SetWait {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+    use std::path::Path;
+
+    use super::*;
+
+    /// An owner that says nothing.
+    #[allow(unsafe_code, reason = "a kind of socket that the standard library has not")]
+    fn owner(path: &Path) -> OwnedFd {
+        let name = path.as_os_str().as_encoded_bytes();
+        // SAFETY: zeros are a valid value of it.
+        let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        address.sun_path.iter_mut().zip(name).for_each(|(to, byte)| *to = byte.cast_signed() as libc::c_char);
+        // SAFETY: it takes numbers, and an address with its length.
+        unsafe {
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0);
+            let owner = OwnedFd::from_raw_fd(fd);
+            let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            assert_eq!(libc::bind(owner.as_raw_fd(), (&raw const address).cast(), len), 0);
+            assert_eq!(libc::listen(owner.as_raw_fd(), 4), 0);
+            owner
+        }
+    }
+
+    #[test]
+    fn no_thread_goes_on_with_a_request_whose_socket_another_one_closes() {
+        let path = std::env::temp_dir().join(format!("twinpath-owner-{}", std::process::id()));
+        let (_owner, access) = (owner(&path), Access::Owner(path.clone()));
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let descriptor = socket.as_raw_fd();
+        let asks = || ask(descriptor, "lo", &access).expect("an owner that can be asked");
+        let goes_on = || go_on(descriptor, &socket);
+        asks();
+        assert!(matches!(goes_on(), Ok(None)));
+        // So it is from when the thread that closes the socket has seen the request until it is closed.
+        assert!(rename(descriptor, out_of_reach(descriptor)));
+        assert!(matches!(goes_on(), Err(WhyKernel::NotRequested)));
+        // The number is another socket's by then, and the former request is over.
+        asks();
+        assert!(matches!(goes_on(), Ok(None)));
+        abandon(descriptor, true);
+        assert!(matches!(goes_on(), Err(WhyKernel::NotRequested)));
+        assert_eq!(with_requests(|requests| requests.len()), Some(0));
+        let _ = std::fs::remove_file(path);
+    }
+}

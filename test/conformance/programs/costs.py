@@ -73,7 +73,8 @@ COLUMNS = (
     Column("bound_ms", "bound after, ms", 0, beside=RUN_MS),
     Column("rate", "a second", 0, less_is_better=False),
     Column("lost", "lost or late, %", 1, limit=100 * LOST_SHARE, is_difference=True),
-    Column("memory_mib", "memory, MiB", 1, limit=MEMORY_MIB, is_difference=True, each_process=True),
+    Column("memory_mib", "memory of its own, MiB", 1, limit=MEMORY_MIB, is_difference=True, each_process=True),
+    Column("files_mib", "of files, MiB", 1, limit=MEMORY_MIB, is_difference=True, each_process=True),
     Column("descriptors", "descriptors", 0, limit=DESCRIPTORS, is_difference=True, each_process=True),
     Column("low_descriptors", f"of these below {LOW}", 0, limit=0, is_difference=True),
 )
@@ -134,7 +135,7 @@ def is_answered(peer, query):
 
 
 def ask(world, port, in_flight, seconds):
-    """Requests for names that differ, by one thread, so that the server alone decides how fast it goes."""
+    """Requests for names that differ, by one thread on a CPU of its own, so that the server alone decides how fast it goes."""
     said = world.run(CLIENT, "answer", "--ask", ADDRESS[SERVER], port, seconds, in_flight)
     a_second, answered, lost = map(int, re.match(r"(\d+) a second, (\d+) answered, (\d+) lost", said).groups())
     world.figures["rate"] = a_second
@@ -143,19 +144,40 @@ def ask(world, port, in_flight, seconds):
 
 def weigh(world, server):
     """What the server and its workers hold now: memory, each page shared with others by its part, and descriptors."""
-    pages, descriptors, low, processes = 0, 0, 0, 0
+    own, files, descriptors, low, processes = 0, 0, 0, 0, 0
     for process in session_of(server):
         try:
             if os.readlink(process / "exe") == str(world.places.twinpath):
                 continue
-            pages += int(re.search(r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE)[1])
             numbers = [int(entry.name) for entry in (process / "fd").iterdir()]
+            weighed = memory_kib((process / "smaps_rollup").read_text(), (process / "smaps").read_text())
         except (FileNotFoundError, ProcessLookupError, TypeError):
             continue
+        own, files = own + weighed[0], files + weighed[1]
         processes += 1
         descriptors += len(numbers)
         low += sum(number < LOW for number in numbers)
-    world.figures.update(memory_mib=pages / 1024, descriptors=descriptors, low_descriptors=low, processes=processes)
+    world.figures.update(
+        memory_mib=own / 1024, files_mib=files / 1024, descriptors=descriptors, low_descriptors=low, processes=processes,
+    )
+
+
+def memory_kib(rollup, maps):
+    """The memory of a process by its `smaps_rollup` and `smaps`: of its own, and pages as they are in files. Those are in memory once,
+    whoever has mapped them, and the kernel takes them back whenever it likes."""
+    total, anonymous, shared = (
+        int(re.search(rf"^{name}:\s+(\d+)", rollup, re.MULTILINE)[1]) for name in ("Pss", "Pss_Anon", "Pss_Shmem")
+    )
+    # The kernel counts rings as files, which they are not.
+    rings, is_ring = 0, False
+    for line in maps.splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            is_ring = words[-1].startswith("anon_inode:")
+        elif is_ring and words[0] == "Pss:":
+            rings += int(words[1])
+    own = anonymous + shared + rings
+    return own, total - own
 
 
 def session_of(server):

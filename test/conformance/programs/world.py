@@ -29,6 +29,13 @@ CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+# Where costs are measured, the tested program has these CPUs for itself, and everything else the rest. Otherwise the kernel puts who asks
+# and who answers on one CPU or on two, as it happens, and a rate says how often they have slept: it then changes by a quarter for a
+# tenth of a microsecond of either.
+CPUS = sorted(os.sched_getaffinity(0))
+TESTED_CPUS = CPUS[: len(CPUS) // 2]
+
+
 class Failed(Exception):
     """A program did not do what it was started for."""
 
@@ -139,10 +146,12 @@ def last_lines(text, count=3):
 class World:
     """One run of a case: with the tested program under `run`, or alone."""
 
-    def __init__(self, places, folder, under, rules):
+    def __init__(self, places, folder, under, rules, apart):
         self.places = places
         self.folder = folder
         self.under = under
+        # Whether CPUs are parted.
+        self.apart = apart and bool(TESTED_CPUS)
         self.started = []
         self.explain = folder / "explain"
         self.rules = folder / "rules.toml"
@@ -153,6 +162,8 @@ class World:
         self.figures = {}
 
     def __enter__(self):
+        # What is started has what the suite has.
+        os.sched_setaffinity(0, set(CPUS) - set(TESTED_CPUS) if self.apart else CPUS)
         return self
 
     def __exit__(self, *_):
@@ -191,6 +202,8 @@ class World:
         if tested:
             self.tested_side = side
             self.datagrams = received_by_kernel(side)
+            if self.apart:
+                words = ["taskset", "--cpu-list", ",".join(map(str, TESTED_CPUS)), *words]
             if self.under:
                 words += [self.places.twinpath, "run", f"--explain={self.explain}", "--rules", self.rules]
         return [str(word) for word in (*words, program, *arguments[1:])]
