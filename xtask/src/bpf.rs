@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail};
 use crate::layouts;
 
 /// The crates with programs, and the programs of each. The last ones are of the labs.
-const OBJECTS: [(&str, &str); 10] = [
+const OBJECTS: [(&str, &str); 11] = [
     ("stack/bpf", "packet"),
     ("stack/bpf", "listener"),
+    ("stack/bpf", "lookup"),
     ("stack/bpf", "lease"),
     ("stack/bpf", "xdp"),
     ("stack/bpf", "bridge"),

@@ -1,10 +1,12 @@
 //! Handshakes and connections in TIME_WAIT as the fast path ends: no segment of their peers is answered by a reset. The peers
 //! say what a test has them say, as no kernel has their address.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 
+use rustix::process::{Signal, kill_process};
 use twinpath_sys::PacketSocket;
 use twinpath_test_rig::ip;
+use twinpath_wire::checksum::Sum;
 use twinpath_wire::tcp::{Flags, Header};
 use twinpath_wire::tcp_frame::{self, TcpFrameRepr};
 use twinpath_wire::{ChecksumTrust, Mac};
@@ -17,6 +19,9 @@ use crate::tcp::{FAST, count_of_kernel, permit_claims, resets_of_kernel, service
 const OPENS: u8 = Flags::SYN | Flags::ACK;
 /// How long is waited for an answer that is not to come, or that is asked for again, ms.
 const SHORT_MS: i64 = 200;
+
+const IPV4_AT: usize = 14;
+const IPV4_OPTIONS_AT: usize = IPV4_AT + 20;
 
 /// What a peer hears.
 struct Heard {
@@ -58,6 +63,22 @@ impl Peer {
     }
 
     fn say(&self, flags: u8, payload: &[u8]) {
+        self.socket.send(&self.frame(flags, payload)).unwrap();
+    }
+
+    /// Says it with an IPv4 option: such packets are the kernel's.
+    fn say_with_option(&self, flags: u8) {
+        let mut frame = self.frame(flags, &[]);
+        frame.splice(IPV4_OPTIONS_AT..IPV4_OPTIONS_AT, [1, 1, 1, 0]);
+        let ip = &mut frame[IPV4_AT..IPV4_OPTIONS_AT + 4];
+        (ip[0], ip[3]) = (0x46, ip[3] + 4);
+        ip[10..12].fill(0);
+        let checksum = Sum::ZERO.bytes(ip).checksum();
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        self.socket.send(&frame).unwrap();
+    }
+
+    fn frame(&self, flags: u8, payload: &[u8]) -> Vec<u8> {
         let repr = TcpFrameRepr {
             source_mac: self.macs.0,
             destination_mac: self.macs.1,
@@ -78,7 +99,7 @@ impl Peer {
         };
         let mut frame = vec![0; repr.frame_len(0, payload.len())];
         repr.write(&mut frame, &header, &[], payload).unwrap();
-        self.socket.send(&frame).unwrap();
+        frame
     }
 
     /// The next segment for it; none in a while. None is a reset.
@@ -208,4 +229,37 @@ fn what_a_peer_of_time_wait_repeats_is_answered_by_no_reset() {
         peer.echoes(b"hello again");
         assert_eq!((service(server, "fast_accepted"), service(server, "accepted")), (1, 2));
     });
+}
+
+/// The listeners, and the filter at them, are gone then.
+#[test]
+fn in_a_drain_the_kernel_answers_nothing_that_belongs_to_a_connection_of_ours() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let mut server = rig.serve(&[&FAST[..], &["--drain-ms", "60000"]].concat());
+    permit_claims(&rig, true);
+    let mut peer = Peer::of(&rig, SERVER, 4000);
+    peer.half_open();
+    peer.echoes(b"hello");
+    kill_process(server.pid(), Signal::TERM).unwrap();
+    until("the server's end", || peer.hear().is_some_and(|heard| heard.flags & Flags::FIN != 0));
+    peer.heard += 1;
+    let connects = || rig.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap();
+    until("nobody listens", || connects().is_err());
+    let (resets, came) = (resets_of_kernel(&rig.server), count_of_kernel(&rig.server, "InSegs"));
+    peer.say_with_option(Flags::ACK);
+    until("the kernel has it", || count_of_kernel(&rig.server, "InSegs") > came);
+    assert_eq!(resets_of_kernel(&rig.server), resets);
+    // The path ends while its peer goes on.
+    permit_claims(&rig, false);
+    until("it has moved", || {
+        (0..1000).for_each(|_| peer.say(Flags::ACK, &[]));
+        service(&server, "fast_moved") == 1
+    });
+    assert_eq!(resets_of_kernel(&rig.server), resets);
+    peer.say(Flags::FIN | Flags::ACK, &[]);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    while peer.hear().is_some() {}
 }

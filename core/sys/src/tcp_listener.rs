@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
@@ -89,6 +89,19 @@ fn listen_group_once(
         listeners.push(fd);
     }
     Ok(Group { listeners, guard: guard(address, port, vrf).ok() })
+}
+
+/// A listener for both families that nobody is to connect to: at the loopback address, and a port of the kernel's choice. Its
+/// filter has to drop all that arrives.
+///
+/// # Errors
+/// What the kernel returns.
+pub fn out_of_reach() -> io::Result<OwnedFd> {
+    let fd = open()?;
+    crate::socket_filter::drop_all(&fd)?;
+    bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 0)))?;
+    rustix::net::listen(&fd, 0)?;
+    Ok(fd)
 }
 
 fn open() -> io::Result<OwnedFd> {

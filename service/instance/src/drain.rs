@@ -91,6 +91,9 @@ impl Instance {
     /// the listeners are left to another instance.
     pub(super) fn begin_to_drain(&mut self, handed_over: bool) -> Outcome {
         self.unserved = None;
+        if !handed_over {
+            self.catch();
+        }
         // The workers come first, so that they accept nothing while the stand-in ends, which takes time.
         self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));
         self.dismiss_stand_in();

@@ -1,5 +1,6 @@
 //! Claims of services that a reload has removed, and that have connections on the fast path yet.
 
+use twinpath_bpf::Caught;
 use twinpath_claims::Claim;
 use twinpath_lifecycle::Event;
 
@@ -19,12 +20,37 @@ fn kept(leaving: Vec<Claim>, former: Vec<Claim>, now: &[Claim]) -> Vec<Claim> {
     kept
 }
 
+/// What stays of services that are removed, and at the end of all.
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// The claims of removed services with connections on the fast path.
+    claims: Vec<Claim>,
+    /// While listeners are closed whose connections on the fast path go on.
+    caught: Option<Caught>,
+}
+
 impl Instance {
     /// Removed services have connections until they have left: what is claimed for these stays claimed. Called when the
     /// plan is the new one, with the claims of the former one.
     pub(super) fn keep_leaving_claims(&mut self, former: Vec<Claim>) {
-        let leaving = std::mem::take(&mut self.leaving_claims);
-        self.leaving_claims = kept(leaving, former, &self.plan.claims());
+        let leaving = std::mem::take(&mut self.leaving.claims);
+        self.leaving.claims = kept(leaving, former, &self.plan.claims());
+        if !self.leaving.claims.is_empty() {
+            self.catch();
+        }
+    }
+
+    /// Listeners are about to close: from now on, the kernel answers nothing of connections on the fast path, if there are some.
+    pub(super) fn catch(&mut self) {
+        let services = self.workers.iter().flat_map(|worker| &worker.services);
+        let known = services.map(|service| {
+            let counted = &service.serve.fast_tcp;
+            let open = service.serve.fast_connections.connections.get();
+            open + counted.fast_half_open.get() + counted.fast_time_wait.get()
+        });
+        if self.leaving.caught.is_none() && known.sum::<u64>() > 0 {
+            self.leaving.caught = self.connections.catch();
+        }
     }
 
     /// The claims on the interface: those of the plan, and those of connections of removed services.
@@ -35,7 +61,7 @@ impl Instance {
     /// The claims of a plan, and those of connections of removed services.
     pub(super) fn claims_beside_leaving(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
         // A reload that was refused has brought services back that were to leave.
-        claims.extend(kept(self.leaving_claims.clone(), Vec::new(), &claims));
+        claims.extend(kept(self.leaving.claims.clone(), Vec::new(), &claims));
         let has_connections = self.connections.flows().is_some();
         claims.retain(|claim| has_connections || !claim.connections);
         claims
@@ -43,10 +69,13 @@ impl Instance {
 
     /// Every removed service has left: nothing is claimed for them any more.
     pub(super) fn drop_leaving_claims(&mut self) {
-        if self.leaving_claims.is_empty() || self.lifecycle.has_leaving() {
+        if self.leaving.claims.is_empty() || self.lifecycle.has_leaving() {
             return;
         }
-        self.leaving_claims.clear();
+        self.leaving.claims.clear();
+        if !self.lifecycle.is_draining() {
+            self.leaving.caught = None;
+        }
         let claims = self.claims();
         let Some(attachment) = &mut self.interface.attachment else { return };
         if claims.is_empty() {

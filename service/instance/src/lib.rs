@@ -46,7 +46,6 @@ use twinpath_attach::path::Announcements;
 use twinpath_attach::path::choose::{Choice, Refusal, WhyNot};
 use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::{AttachError, Attachment, InterfaceError};
-use twinpath_claims::Claim;
 use twinpath_config::Path;
 use twinpath_host::metrics::{self, MetricsError};
 use twinpath_host::{Awaited, Captures, Offers, Ready, Signals, StartError};
@@ -212,8 +211,8 @@ struct Instance {
     reflexes: crate::serving::ServedReflexes,
     /// TCP on the fast path.
     connections: crate::serving::Connections,
-    /// Claims of services that a reload has removed, and that have connections on the fast path yet.
-    leaving_claims: Vec<Claim>,
+    /// What stays for services that a reload has removed, and that have connections on the fast path yet.
+    leaving: leaving_claims::Leaving,
     /// Our registrations with rpcbind.
     registered: Registered,
     /// The sockets of each service of the plan, in the plan's order.

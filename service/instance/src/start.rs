@@ -290,7 +290,7 @@ impl BeforeWorkers {
             captures: Default::default(),
             reflexes: self.reflexes,
             connections,
-            leaving_claims: Vec::new(),
+            leaving: Default::default(),
             registered: Default::default(),
             confined,
             followers: Default::default(),

@@ -37,6 +37,7 @@ enum {
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_SOCKMAP = 15,
 	BPF_MAP_TYPE_XSKMAP = 17,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_DEVMAP_HASH = 25,
@@ -51,6 +52,8 @@ enum { BPF_NOEXIST = 1 };
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
+/* Of a program that looks for a socket: as it has assigned, or as ever. */
+enum { SK_PASS = 1 };
 /* linux/if_packet.h */
 enum { PACKET_HOST = 0, PACKET_OTHERHOST = 3, PACKET_OUTGOING = 4 };
 
@@ -92,6 +95,24 @@ struct xdp_md {
 	__u32 rx_queue_index;
 	__u32 egress_ifindex;
 };
+
+/* What a socket is looked for: the ends in network byte order, but for the local port. */
+struct bpf_sk_lookup {
+	__u64 not_used;
+	__u32 family;
+	__u32 protocol;
+	__u32 remote_ip4;
+	__u32 remote_ip6[4];
+	__u16 remote_port;
+	__u16 not_used_either;
+	__u32 local_ip4;
+	__u32 local_ip6[4];
+	__u32 local_port;
+	__u32 ingress_ifindex;
+};
+
+_Static_assert(__builtin_offsetof(struct bpf_sk_lookup, remote_port) == 36, "as in linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct bpf_sk_lookup, local_port) == 60, "as in linux/bpf.h");
 
 /* The part of a socket that exists for requests and in TIME_WAIT as well. */
 struct bpf_sock {
@@ -160,6 +181,7 @@ static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size
 static struct bpf_sock *(*skc_lookup_tcp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
 					  __u64 flags) = (void *)99;
 static long (*sk_release)(void *socket) = (void *)86;
+static long (*sk_assign)(struct bpf_sk_lookup *asked, void *socket, __u64 flags) = (void *)124;
 /* Null for a socket that is only a request or in TIME_WAIT. */
 static void *(*sk_fullsock)(void *socket) = (void *)95;
 static void *(*sk_storage_get)(void *map, void *socket, void *value, __u64 flags) = (void *)107;

@@ -47,6 +47,12 @@ pub enum SteerError {
     /// The filter could not be attached to a listener.
     #[error("attaching the filter to a listening socket: {0}")]
     Listener(#[source] std::io::Error),
+    /// The socket could not be made that gets what the kernel is not to answer.
+    #[error("making a listening socket that nobody connects to: {0}")]
+    Catcher(#[source] std::io::Error),
+    /// The network namespace of this thread could not be opened.
+    #[error(transparent)]
+    Namespace(twinpath_sys::netns::NetnsError),
     /// The network namespace has no such interface.
     #[error("there is no interface with index {ifindex} in this network namespace: {error}")]
     NoInterface {

@@ -29,6 +29,7 @@
 //!
 //! Never here: a netlink change of settings, a decision about the path, packet memory.
 
+mod caught;
 mod clsact;
 mod cost;
 mod detach;
@@ -67,6 +68,7 @@ mod tcp_flows;
 mod withdrawal;
 mod xdp_holder;
 
+pub use caught::Caught;
 pub use clsact::{Leftover, leftovers, tidy};
 pub use cost::{ProgramCost, program_costs};
 pub use empty::EmptyXdp;

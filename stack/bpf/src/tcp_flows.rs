@@ -10,6 +10,7 @@ use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{HashMap, Map, MapData, MapError, ProgramArray, RingBuf};
 use aya::programs::SocketFilter;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use twinpath_sys::Namespace;
 use twinpath_sys::descriptors::close_first;
 use twinpath_sys::socket_filter;
 
@@ -37,7 +38,7 @@ pub const TCP_WORKERS_MAX: u32 = SYN_QUEUES as u32;
 const RING_BYTES: u32 = 256 << 10;
 
 /// A map of maps.
-type Outer = ArrayOfMaps<MapData, MapData>;
+pub(crate) type Outer = ArrayOfMaps<MapData, MapData>;
 
 /// The tuples of connections that workers have, a ring of SYNs for each worker, and the filter of the listeners.
 /// Dropping it, or the end of the process however it comes, ends the filter: from then on the listeners answer segments
@@ -54,6 +55,8 @@ pub struct TcpFlows {
     _read: [Outer; 2],
     /// The array by which listeners reach the guard: the only descriptor of it.
     _guards: OwnedFd,
+    /// The network namespace of the thread that has made them.
+    namespace: Namespace,
 }
 
 impl std::fmt::Debug for TcpFlows {
@@ -104,6 +107,7 @@ impl TcpFlows {
             object,
             _read: [read, syns],
             _guards: guards,
+            namespace: Namespace::own().map_err(SteerError::Namespace)?,
         })
     }
 
@@ -137,6 +141,18 @@ impl TcpFlows {
         let filter = self.object.program(FILTER).ok_or(SteerError::Missing(FILTER))?;
         let fd = filter.fd().map_err(|error| SteerError::Program { name: FILTER, error: Box::new(error) })?;
         socket_filter::attach(listener, fd.as_fd()).map_err(SteerError::Listener)
+    }
+
+    /// The network namespace in which they were made.
+    pub(crate) fn namespace(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+
+    /// Gives the tuples and the rings to the programs of an object.
+    pub(crate) fn give_to_filter(&self, object: &mut Ebpf) -> Result<[Outer; 2], SteerError> {
+        let mut flows: Outer = typed(object, "tcp_flows")?;
+        flows.set(0, &self.flows, 0).map_err(wrote("tcp_flows"))?;
+        Ok([flows, give_rings(object, &self.rings)?])
     }
 
     /// Gives them to the programs of a loaded object.

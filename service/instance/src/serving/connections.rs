@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use twinpath_bpf::{SteerError, TcpFlows};
+use twinpath_bpf::{Caught, SteerError, TcpFlows};
 use twinpath_config::Path;
 use twinpath_serve::fast_tcp::{Opening, TcpClaims};
 use twinpath_sys::tcp_repair;
@@ -90,6 +90,18 @@ impl Connections {
             tracing::warn!("the kernel serves all TCP connections of {}: {error}", plan.name);
         }
         ServicePlan { fast_tcp: plan.fast_tcp && refused.is_ok(), ..plan.clone() }
+    }
+
+    /// Has the kernel answer no segment of these connections while it is held, although listeners are closed. If the kernel
+    /// refuses that, it answers those that it gets by a reset, as before.
+    pub(crate) fn catch(&self) -> Option<Caught> {
+        let caught = Caught::new(self.flows.as_ref()?);
+        let refused = |error: &SteerError| {
+            tracing::warn!(
+                "what the kernel gets of connections on the fast path, it answers by a reset: {error}"
+            );
+        };
+        caught.inspect_err(refused).ok()
     }
 
     fn guard_one(&self, plan: &ServicePlan, held: &Held) -> Result<(), SteerError> {
