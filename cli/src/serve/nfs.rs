@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::anyhow;
 use twinpath_config::{Config, ExportText, Sandbox, Service, Squashed};
 use twinpath_nfs::{
-    Export, Exports, HandleSecret, MountProgram, Mounts, Network, NfsProgram, Server, Sizes, Squash,
+    Bounds, Export, Exports, HandleSecret, MountProgram, Mounts, Network, NfsProgram, Server, Sizes, Squash,
     WriteVerifier,
 };
 use twinpath_nfs_files::{Directory, HostExports, HostThreads, handle_secret};
@@ -62,8 +62,11 @@ impl NfsHost {
         let mounts = Arc::clone(mounts);
         (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));
         let (datagram, stream) = sizes(config);
-        let nfs = NfsProgram::new(Arc::new(server), HostThreads::new(files), datagram, stream);
-        Ok(vec![Box::new(nfs.clone()), Box::new(MountProgram::new(nfs, mounts))])
+        let pool = config.pool.limits();
+        let bounds = Bounds { export: pool.requests, peer: pool.connection_requests };
+        let nfs = NfsProgram::new(Arc::new(server), HostThreads::new(files), datagram, stream, bounds);
+        let mount = MountProgram::new(nfs.sibling(), mounts);
+        Ok(vec![Box::new(nfs), Box::new(mount)])
     }
 }
 

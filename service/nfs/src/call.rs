@@ -97,6 +97,35 @@ impl<'a> Call<'a> {
         let mut args = Args(Reader::new(args));
         args.call(procedure)
     }
+
+    /// The handle of the file that it is about, or of the first one.
+    #[must_use]
+    pub const fn handle(&self) -> Option<&'a [u8]> {
+        Some(match self {
+            Self::Null => return None,
+            Self::Getattr { object: handle }
+            | Self::Setattr { object: handle, .. }
+            | Self::Access { object: handle, .. }
+            | Self::Readlink { symlink: handle }
+            | Self::Read { file: handle, .. }
+            | Self::Write { file: handle, .. }
+            | Self::Link { file: handle, .. }
+            | Self::Readdir { dir: handle, .. }
+            | Self::Readdirplus { dir: handle, .. }
+            | Self::Fsstat { root: handle }
+            | Self::Fsinfo { root: handle }
+            | Self::Pathconf { object: handle }
+            | Self::Commit { file: handle, .. }
+            | Self::Lookup(Name { dir: handle, .. })
+            | Self::Create(CreateAt { at: Name { dir: handle, .. }, .. })
+            | Self::Mkdir { at: Name { dir: handle, .. }, .. }
+            | Self::Symlink { at: Name { dir: handle, .. }, .. }
+            | Self::Mknod { at: Name { dir: handle, .. }, .. }
+            | Self::Remove(Name { dir: handle, .. })
+            | Self::Rmdir(Name { dir: handle, .. })
+            | Self::Rename { from: Name { dir: handle, .. }, .. } => handle,
+        })
+    }
 }
 
 /// The arguments not decoded yet.

@@ -231,6 +231,12 @@ impl Exports {
         Ok(export)
     }
 
+    /// The place of the export of a number among all of them.
+    #[must_use]
+    pub fn place_of(&self, number: u32) -> Option<u32> {
+        self.0.iter().position(|export| export.number == number).map(|place| place as u32)
+    }
+
     /// Length of the longest list of them, bytes: for each its path, and its networks.
     pub(crate) fn listed_max(&self) -> usize {
         let each = self.0.iter().map(|export| {

@@ -3,14 +3,17 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use twinpath_rpc::nfs3_types::nfs3::NFS_PROGRAM;
+use twinpath_rpc::nfs3_types::mount::mountstat3;
+use twinpath_rpc::nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use twinpath_rpc::nfs3_types::{mount, nfs3};
 use twinpath_rpc::{Handled, Program, Refusal, Request, Results, Transport};
 
 use crate::HANDLE_MAX;
 use crate::call::Call;
 use crate::caller::Caller;
+use crate::export::Export;
 use crate::files::Files;
+use crate::gate::{Admission, Bounds, Gate};
 use crate::mount::{MountCall, Mounts};
 use crate::server::{Context, Server, Sizes, WouldBlock};
 
@@ -84,19 +87,22 @@ pub trait ThreadFiles: Clone + Send + 'static {
 }
 
 /// NFS version 3.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NfsProgram<T> {
     server: Arc<Server>,
     files: T,
     datagram: Sizes,
     stream: Sizes,
+    gate: Gate,
 }
 
 impl<T> NfsProgram<T> {
-    /// Serves `server` with data of these lengths by datagrams and by streams.
+    /// Serves `server` with data of these lengths by datagrams and by streams, and with so many calls that wait for
+    /// threads.
     #[must_use]
-    pub const fn new(server: Arc<Server>, files: T, datagram: Sizes, stream: Sizes) -> Self {
-        Self { server, files, datagram, stream }
+    pub fn new(server: Arc<Server>, files: T, datagram: Sizes, stream: Sizes, bounds: Bounds) -> Self {
+        let gate = Gate::new(bounds, server.exports.iter().count());
+        Self { server, files, datagram, stream, gate }
     }
 
     fn context(&self, request: &Request<'_>) -> Context {
@@ -105,6 +111,20 @@ impl<T> NfsProgram<T> {
             Transport::Stream => self.stream,
         };
         Context { peer: request.arrival.peer, claimed: Caller::claimed(&request.credential), sizes }
+    }
+
+    fn export_lanes(&self) -> u32 {
+        // Without exports nothing is handed over.
+        self.server.exports.iter().count().max(1) as u32
+    }
+}
+
+impl<T: Clone> NfsProgram<T> {
+    /// The same for another worker, or for MOUNT.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        let (server, files) = (Arc::clone(&self.server), self.files.clone());
+        Self { server, files, datagram: self.datagram, stream: self.stream, gate: self.gate.for_worker() }
     }
 }
 
@@ -139,25 +159,50 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         &LATER
     }
 
-    fn call(&mut self, request: &Request<'_>, _results: &mut Results<'_>) -> Result<Handled, Refusal> {
-        // What cannot be decoded takes no thread.
-        Call::read(request.procedure, request.args)?;
-        let (context, procedure, args) = (self.context(request), request.procedure, request.args.to_vec());
+    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        // What cannot be decoded takes no thread, nor does a handle that is not ours.
+        let call = Call::read(request.procedure, request.args)?;
+        let context = self.context(request);
+        let lane = match self.server.place_of(&call) {
+            Ok(lane) => lane,
+            Err(status) => {
+                self.server.refuse(&call, status, results.buffer());
+                return Ok(Handled::Now);
+            }
+        };
+        let pass = match self.gate.admit(lane, request.arrival.peer, request.arrival.now) {
+            Admission::Admitted(pass) => pass,
+            Admission::Full => return Ok(Handled::Busy),
+            Admission::Stalled => {
+                // The client tries it again later.
+                self.server.refuse(&call, nfsstat3::NFS3ERR_JUKEBOX, results.buffer());
+                return Ok(Handled::Now);
+            }
+        };
+        let (procedure, args) = (request.procedure, request.args.to_vec());
         let (server, files) = (Arc::clone(&self.server), self.files.clone());
-        Ok(Handled::Later(Box::new(move |results| {
-            let call = Call::read(procedure, &args)?;
-            let done = files.with(|files| server.call(files, &context, &call, results.buffer()))?;
-            done.map_err(|WouldBlock| Refusal::SystemError)
-        })))
+        Ok(Handled::LaterIn(
+            lane,
+            Box::new(move |results| {
+                let _pass = pass;
+                let call = Call::read(procedure, &args)?;
+                let done = files.with(|files| server.call(files, &context, &call, results.buffer()))?;
+                done.map_err(|WouldBlock| Refusal::SystemError)
+            }),
+        ))
+    }
+
+    fn lanes(&self) -> u32 {
+        self.export_lanes()
     }
 
     fn for_worker(&self) -> Box<dyn Program> {
-        Box::new(self.clone())
+        Box::new(self.sibling())
     }
 }
 
 /// MOUNT versions 1 to 3. Version 2 is version 1 with a procedure more, which is refused.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MountProgram<T> {
     nfs: NfsProgram<T>,
     mounts: Arc<Mounts>,
@@ -197,13 +242,29 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
         let mounts = Arc::clone(&self.mounts);
         match call {
             MountCall::Mount(path) => {
+                let exports = &server.exports;
+                let number = exports.of_path(path).map(|(export, _): (&Export, _)| export.number);
+                let lane = number.and_then(|number| exports.place_of(number)).unwrap_or_default();
+                let arrival = request.arrival;
+                let pass = match self.nfs.gate.admit(lane, arrival.peer, arrival.now) {
+                    Admission::Admitted(pass) => pass,
+                    Admission::Full => return Ok(Handled::Busy),
+                    Admission::Stalled => {
+                        results.write_u32(mountstat3::MNT3ERR_SERVERFAULT as u32);
+                        return Ok(Handled::Now);
+                    }
+                };
                 let path = path.to_vec();
-                Ok(Handled::Later(Box::new(move |results| {
-                    let out = results.buffer();
-                    let done =
-                        files.with(|files| server.mount(files, &mounts, &context, version, &path, out))?;
-                    done.map_err(|WouldBlock| Refusal::SystemError)
-                })))
+                Ok(Handled::LaterIn(
+                    lane,
+                    Box::new(move |results| {
+                        let _pass = pass;
+                        let out = results.buffer();
+                        let done = files
+                            .with(|files| server.mount(files, &mounts, &context, version, &path, out))?;
+                        done.map_err(|WouldBlock| Refusal::SystemError)
+                    }),
+                ))
             }
             call => {
                 server.answer_mount(&mounts, &context, call, results.buffer());
@@ -212,7 +273,11 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
         }
     }
 
+    fn lanes(&self) -> u32 {
+        self.nfs.export_lanes()
+    }
+
     fn for_worker(&self) -> Box<dyn Program> {
-        Box::new(self.clone())
+        Box::new(Self { nfs: self.nfs.sibling(), mounts: Arc::clone(&self.mounts) })
     }
 }

@@ -92,6 +92,40 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The place of the export of a call among all exports.
+    ///
+    /// # Errors
+    /// The call has no handle of ours: this is its status, and no file system has to be asked.
+    pub fn place_of(&self, call: &Call<'_>) -> Result<u32, nfsstat3> {
+        let id = self.secret.open(call.handle().unwrap_or_default())?;
+        self.exports.place_of(id.export).ok_or(nfsstat3::NFS3ERR_STALE)
+    }
+
+    /// Answers a call with a status, without attributes.
+    pub fn refuse(&self, call: &Call<'_>, status: nfsstat3, out: &mut Vec<u8>) {
+        let mut reply = Reply::new(out);
+        reply.write_status(status);
+        // Each of them is absent: `post_op_attr` is one word then, `wcc_data` two.
+        let words = match call {
+            Call::Null | Call::Getattr { .. } => 0,
+            Call::Setattr { .. }
+            | Call::Write { .. }
+            | Call::Create(_)
+            | Call::Mkdir { .. }
+            | Call::Symlink { .. }
+            | Call::Mknod { .. }
+            | Call::Remove(_)
+            | Call::Rmdir(_)
+            | Call::Commit { .. } => 2,
+            Call::Rename { .. } => 4,
+            Call::Link { .. } => 3,
+            _ => 1,
+        };
+        (0..words).for_each(|_| reply.write_absent());
+    }
+}
+
 /// A file of a handle, and the rules that hold for it.
 struct Opened<'s, F> {
     file: F,

@@ -59,6 +59,12 @@ pub enum Handled {
     /// A thread that may block must do this work. Its caller waits, other calls do not. Results written so
     /// far are discarded.
     Later(Work),
+    /// The same for work of this lane, one of [`Program::lanes`]: threads that do not return block further work of their
+    /// lane alone.
+    LaterIn(u32, Work),
+    /// There is no room for this work at present, and nothing was done. A record is passed again; a datagram is dropped, and
+    /// its caller repeats it.
+    Busy,
 }
 
 /// For how long the results of a call may be repeated without its program, and the name by which they are
@@ -179,6 +185,11 @@ pub trait Program: Send {
     /// a datagram is dropped (`handlers_busy`), because its caller repeats it.
     fn answered_later(&self) -> &[(u32, u32)] {
         &[]
+    }
+
+    /// How many lanes the work of [`Handled::LaterIn`] has, numbered from 0.
+    fn lanes(&self) -> u32 {
+        1
     }
 
     /// Whether the results of this call may be repeated for equal calls, without the program

@@ -130,6 +130,12 @@ impl Server {
         MARK_LEN + self.reply_max
     }
 
+    /// How many lanes the work of its programs has.
+    #[must_use]
+    pub fn lanes(&self) -> u32 {
+        self.entries.iter().map(|entry| entry.program.lanes()).max().unwrap_or(1)
+    }
+
     /// Whether a program may answer later.
     #[must_use]
     pub fn defers(&self) -> bool {
@@ -356,10 +362,17 @@ impl Server {
             }
             Ok(Handled::Later(work)) => {
                 out.truncate(start);
-                self.counters.answered.add(1);
-                let counters = Arc::clone(&self.counters);
+                return Ok(self.defer(0, xid, ticket, work));
+            }
+            Ok(Handled::LaterIn(lane, work)) => {
+                out.truncate(start);
+                return Ok(self.defer(lane, xid, ticket, work));
+            }
+            Ok(Handled::Busy) => {
+                out.truncate(start);
+                // It may run when it is passed again.
                 ticket.iter_mut().for_each(Ticket::defer);
-                return Ok(Outcome::Later(Box::new(Deferred { ticket, xid, marked: false, work, counters })));
+                return Ok(Outcome::NoRoom);
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -371,6 +384,14 @@ impl Server {
             self.counters.forgotten.add(u64::from(displaced));
         }
         Ok(Outcome::Done)
+    }
+
+    /// Hands work over.
+    fn defer(&self, lane: u32, xid: u32, mut ticket: Option<Ticket>, work: Work) -> Outcome {
+        self.counters.answered.add(1);
+        let counters = Arc::clone(&self.counters);
+        ticket.iter_mut().for_each(Ticket::defer);
+        Outcome::Later(Box::new(Deferred { ticket, lane, xid, marked: false, work, counters }))
     }
 
     /// Looks up a call that must run once: returns its ticket if it must run, else how it was handled.
@@ -432,6 +453,7 @@ pub enum Outcome {
 pub struct Deferred {
     /// Present if the call must run once.
     ticket: Option<Ticket>,
+    lane: u32,
     xid: u32,
     /// Whether the call arrived as a datagram with a record mark; the reply then has one too.
     marked: bool,
@@ -440,12 +462,18 @@ pub struct Deferred {
 }
 
 impl Deferred {
+    /// The lane of its work.
+    #[must_use]
+    pub const fn lane(&self) -> u32 {
+        self.lane
+    }
+
     /// Like [`Self::run`], for a datagram: the reply has no record mark unless the call had one. If the
     /// work panics, the caller gets SYSTEM_ERR; otherwise it would repeat the call in vain until the call
     /// is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
-        let Self { mut ticket, xid, marked, work, counters } = self;
+        let Self { mut ticket, xid, marked, work, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
         let run = std::panic::AssertUnwindSafe(|| run(xid, work, &counters));
         let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {

@@ -7,9 +7,15 @@ use twinpath_service::{
     Answer, Datagram, Instant, Keep, KeptReplies, Order, Output, Reason, Reflex, Service, ServiceCounters,
 };
 
+use twinpath_time::Duration;
+
 use crate::program::{Arrival, Transport};
 use crate::record::{self, RecordError, RecordLimits, Walked};
 use crate::server::{Deferred, Outcome, SHAPES, Server};
+
+/// How long a record waits that a program had no room for ([`crate::Handled::Busy`]), unless a reply of its connection
+/// makes room before.
+const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A table of programs, served over TCP with record marking and over UDP.
 pub struct RpcService {
@@ -60,7 +66,7 @@ impl RpcService {
         let may_defer = self.defers && output.may_defer();
         let arrival = Arrival { now, peer: connection.peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
-        let mut stopped = Ok(None);
+        let (mut stopped, mut is_busy) = (Ok(None), false);
         let fits = output.write_with(|out| {
             // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
@@ -77,7 +83,7 @@ impl RpcService {
                     Ok(Outcome::Done) => continue,
                     Ok(Outcome::Later(call)) => Ok(Some(call)),
                     Ok(Outcome::NoRoom) => {
-                        input = before;
+                        (input, is_busy) = (before, may_defer);
                         Ok(None)
                     }
                     Err(reason) => Err(reason),
@@ -86,6 +92,10 @@ impl RpcService {
             }
             *rest = input;
         });
+        if is_busy {
+            // Nothing tells when the program has room again.
+            output.wake_at(now + BUSY_INTERVAL);
+        }
         debug_assert!(fits, "room was looked for before each reply");
         stopped.unwrap_or_else(|reason| {
             output.refuse(reason);
@@ -142,7 +152,7 @@ impl Service for RpcService {
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
                 Ok(Ok(reply)) => answer(datagram, reply, keep.as_ref()),
-                Ok(Err(call)) => datagram.later(|| call.run_datagram()),
+                Ok(Err(call)) => datagram.later_in(call.lane(), || call.run_datagram()),
                 Err(reason) => Answer::Drop(reason),
             };
         }
@@ -172,7 +182,7 @@ impl Service for RpcService {
         let mut rest = input;
         while let Some(call) = self.answer(now, connection, &mut rest, output) {
             // Replies carry the xid of their calls, so they may leave in any order.
-            let taken = output.later(Order::AsDone, || call.run());
+            let taken = output.later_in(call.lane(), Order::AsDone, || call.run());
             debug_assert!(taken, "there was room");
         }
         input.len() - rest.len()
@@ -184,6 +194,10 @@ impl Service for RpcService {
 
     fn defers(&self) -> bool {
         self.defers
+    }
+
+    fn lanes(&self) -> u32 {
+        self.server.lanes()
     }
 }
 

@@ -14,6 +14,9 @@ pub trait Prototype {
     /// Whether the service has work for the handler pool.
     fn defers(&self) -> bool;
 
+    /// How many lanes this work has ([`Service::lanes`]).
+    fn lanes(&self) -> u32;
+
     /// Whether other threads send messages to the service ([`Service::sends_later`]).
     fn sends_later(&self) -> bool;
 
@@ -30,6 +33,10 @@ pub trait Prototype {
 impl<S: Service + Clone + 'static> Prototype for S {
     fn defers(&self) -> bool {
         Service::defers(self)
+    }
+
+    fn lanes(&self) -> u32 {
+        Service::lanes(self)
     }
 
     fn sends_later(&self) -> bool {

@@ -9,7 +9,7 @@ use twinpath_inspect::Reason;
 use twinpath_reflex::{HOLD_MAX, Name, NotKept, Publication, Version};
 use twinpath_time::Instant;
 
-use crate::later::{Job, Later, Order};
+use crate::later::{Job, Later, Order, Work};
 use crate::outbox::Outbox;
 use crate::reflex::{Keep, Keeper};
 
@@ -210,11 +210,20 @@ impl<'a> Datagram<'a> {
     /// Like [`Self::later`], with a number that the service gets back with the reply: see
     /// [`Service::late_reply`](crate::Service::late_reply).
     pub fn later_as(&mut self, number: u64, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
+        self.hand_over(number, Work::new(0, work))
+    }
+
+    /// Like [`Self::later`], with work of a lane ([`Work`]).
+    pub fn later_in(&mut self, lane: u32, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
+        self.hand_over(0, Work::new(lane, work))
+    }
+
+    fn hand_over(&mut self, number: u64, work: Work) -> Answer {
         if !self.may_defer() {
             return Answer::Drop(Reason::HandlersBusy);
         }
         if let Some(beside) = &mut self.beside {
-            beside.later.jobs.push(Job { at: 0, order: Order::AsDone, number, work: Box::new(work) });
+            beside.later.jobs.push(Job { at: 0, order: Order::AsDone, number, work });
         }
         Answer::Later
     }
@@ -258,7 +267,7 @@ mod tests {
         let answers = [5, 6, 7].map(|number| datagram.later_as(number, move || vec![number as u8]));
         assert_eq!(answers, [Answer::Later, Answer::Later, Answer::Drop(Reason::HandlersBusy)]);
         assert!(!beside.later.is_empty());
-        let jobs: Vec<_> = beside.later.take().map(|job| (job.number, (job.work)())).collect();
+        let jobs: Vec<_> = beside.later.take().map(|job| (job.number, job.work.run())).collect();
         assert_eq!(jobs, [(5, vec![5]), (6, vec![6])]);
         assert!(beside.later.is_empty());
     }

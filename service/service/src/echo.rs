@@ -65,7 +65,7 @@ mod tests {
         let mut datagram = Datagram::new(Instant::ZERO, address, address, &mut buffer, 5).with(&mut beside);
         assert_eq!(datagram.later(|| b"later".to_vec()), Answer::Later);
         assert!(!datagram.may_defer());
-        let works: Vec<_> = beside.later.take().map(|job| (job.work)()).collect();
+        let works: Vec<_> = beside.later.take().map(|job| job.work.run()).collect();
         assert_eq!(works, [b"later"]);
     }
 }

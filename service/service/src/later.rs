@@ -11,7 +11,33 @@ pub enum Order {
 }
 
 /// Work that may block, and returns the reply.
-pub type Work = Box<dyn FnOnce() -> Vec<u8> + Send>;
+///
+/// The work of a service has [lanes](crate::Service::lanes), such as one for each disk: threads that do not return block
+/// further work of their lane alone.
+pub struct Work {
+    lane: u32,
+    run: Box<dyn FnOnce() -> Vec<u8> + Send>,
+}
+
+impl Work {
+    /// Work of a lane.
+    #[must_use]
+    pub fn new(lane: u32, run: impl FnOnce() -> Vec<u8> + Send + 'static) -> Self {
+        Self { lane, run: Box::new(run) }
+    }
+
+    /// Its lane.
+    #[must_use]
+    pub const fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    /// Does it, and returns the reply.
+    #[must_use]
+    pub fn run(self) -> Vec<u8> {
+        (self.run)()
+    }
+}
 
 /// A piece of work that a service has handed over.
 pub struct Job {

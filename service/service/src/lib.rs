@@ -183,6 +183,12 @@ pub trait Service: Send {
         false
     }
 
+    /// How many lanes its [`Work`] has, numbered from 0; a further number is taken for the last lane. Each lane may have as
+    /// many threads as the pool's limit says.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
     /// Whether a reply of such a service to a datagram could make the same service answer again. One
     /// datagram with a forged source could start an endless exchange between two of them. Therefore replies
     /// to one source that are as large as their requests are limited in rate (`limits.reply_rate`). Return

@@ -3,7 +3,7 @@
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::later::{Job, Later, Order};
+use crate::later::{Job, Later, Order, Work};
 use crate::outbox::ConnectionId;
 
 /// Bytes to send on a connection, up to a limit, and the fate of the connection afterwards.
@@ -202,13 +202,24 @@ impl<'a> Output<'a> {
     /// accepted; call [`Self::may_defer`] first.
     #[must_use]
     pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
+        self.later_in(0, order, work)
+    }
+
+    /// Like [`Self::later`], with work of a lane ([`Work`]).
+    #[must_use]
+    pub fn later_in(
+        &mut self,
+        lane: u32,
+        order: Order,
+        work: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> bool {
         let taken = self.may_defer();
         if let Some(later) = self.later.as_mut().filter(|_| taken) {
             later.jobs.push(Job {
                 at: self.filled + self.beside.len(),
                 order,
                 number: 0,
-                work: Box::new(work),
+                work: Work::new(lane, work),
             });
         }
         taken
@@ -259,7 +270,7 @@ mod tests {
         assert!(output.later(Order::AsDone, || b"second".to_vec()));
         assert!(!output.later(Order::AsDone, Vec::new));
         assert!(later.is_refused());
-        let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, (job.work)())).collect();
+        let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, job.work.run())).collect();
         assert_eq!(jobs, [(0, Order::AsAsked, b"first".to_vec()), (7, Order::AsDone, b"second".to_vec())]);
         let mut nobody = Output::new(&mut bytes, 100);
         assert!(!nobody.may_defer() && !nobody.later(Order::AsDone, Vec::new));

@@ -247,7 +247,7 @@ impl<C> Connected<C> {
 
     /// Does the work that was handed over; returns the replies with their numbers.
     pub(super) fn take_work(&mut self) -> Vec<(u64, Vec<u8>)> {
-        self.work.drain(..).map(|(number, work)| (number, work())).collect()
+        self.work.drain(..).map(|(number, work)| (number, work.run())).collect()
     }
 
     /// Closes it; returns the service's state if it was open.

@@ -431,7 +431,7 @@ impl<S: Service> Simulation<S> {
                 let jobs: Vec<_> = self.beside.later.take().collect();
                 for job in jobs {
                     let done = self.now + self.network.work;
-                    self.events.at(done, Happening::Late { peer, number: job.number, reply: (job.work)() });
+                    self.events.at(done, Happening::Late { peer, number: job.number, reply: job.work.run() });
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Tests of `serve nfs`: a client mounts directories of this host, over UDP and TCP, on both paths.
 
 mod client;
+mod fuse;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -8,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use twinpath_rpc::client::Refusal;
 use twinpath_rpc::nfs3_types::nfs3::*;
-use twinpath_rpc::nfs3_types::xdr_codec::Opaque;
+use twinpath_rpc::nfs3_types::xdr_codec::{Opaque, Void};
 use twinpath_rpc::nfs3_types::{mount, nfs3};
 
 use self::client::{Client, at};
+use self::fuse::{Asked, Fuse};
 use crate::reload::reload;
 use crate::rig::{Rig, Server};
 use crate::root_or_skip;
@@ -314,4 +316,75 @@ fn a_reload_changes_exports_and_keeps_handles() {
     assert!(refused.stderr.contains("the sandbox leaves it the directories"), "{}", refused.stderr);
     assert_eq!(client.commit(&made), Ok(written.verf), "it serves as before");
     assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn nothing_is_called_durable_before_its_sync_and_a_sync_that_failed_changes_the_verifier() {
+    if !root_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.directory("fuse");
+    let fuse = Fuse::mount(&path);
+    let server = place.serve(&[export(&path, "rw")], &["--path", "packet", "--tcp-path", "fast"]);
+    let mut client = Client::tcp(&place.rig, 1000);
+    let root = client.mount(text(&path)).expect("mounted");
+    let file = client.look_up(&root, "file").expect("there");
+    // Once an answer has come, what it says must have been done: the file system lists it before it answers.
+    for stable in [stable_how::UNSTABLE, stable_how::DATA_SYNC, stable_how::FILE_SYNC] {
+        let written = client.write(&file, 0, &[7; 1000], stable).expect("written");
+        let mut expected = vec![Asked::Write { len: 1000 }];
+        if stable != stable_how::UNSTABLE {
+            expected.extend([Asked::Sync, Asked::Synced { failed: false }]);
+        }
+        assert_eq!((written.committed, fuse.asked()), (stable, expected));
+    }
+    let before = client.write(&file, 0, &[8; 100_000], stable_how::UNSTABLE).expect("written").verf;
+    fuse.asked();
+    assert_eq!(client.commit(&file), Ok(before));
+    assert_eq!(fuse.asked(), [Asked::Sync, Asked::Synced { failed: false }]);
+    fuse.fail(true);
+    assert_eq!(client.commit(&file), Err(nfsstat3::NFS3ERR_IO));
+    let failed = client.write(&file, 0, b"data", stable_how::FILE_SYNC);
+    assert_eq!(failed.err(), Some(nfsstat3::NFS3ERR_IO));
+    fuse.fail(false);
+    let after = client.commit(&file).expect("durable");
+    assert_ne!(after, before, "what was written before is written again");
+    drop(client);
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_stalls_its_own_calls_alone() {
+    if !root_or_skip() {
+        return;
+    }
+    /// More than a connection may have waiting for one export.
+    const CALLS: usize = 100;
+    let place = Place::new();
+    let (quick, hung) = (place.directory("quick"), place.directory("hung"));
+    let mut fuse = Fuse::mount(&hung);
+    let exports = [export(&quick, "rw"), export(&hung, "rw")];
+    let options = ["--path", "packet", "--tcp-path", "fast", "--drain-ms", "500"];
+    let server = place.serve(&exports, &options);
+    let mut client = Client::tcp(&place.rig, 1000);
+    let [root, stuck] = [&quick, &hung].map(|path| client.mount(text(path)).expect("mounted"));
+    fuse.stop_answering();
+    let getattr = client::packed(&GETATTR3args { object: stuck.clone() });
+    let calls =
+        [(); CALLS].map(|()| client.send(nfs3::PROGRAM, NFS_PROGRAM::NFSPROC3_GETATTR as u32, &getattr));
+    // On the same connection, and for others.
+    let file = client.create(&root, "file").expect("made");
+    client.write(&file, 0, b"data", stable_how::FILE_SYNC).expect("written");
+    let mut other = Client::udp(&place.rig, 1000);
+    assert_eq!(other.read(&file, 0, 100), Ok(b"data".to_vec()));
+    // What has no room at the export that does not answer is to be tried again later.
+    let xid = client.send(nfs3::PROGRAM, NFS_PROGRAM::NFSPROC3_GETATTR as u32, &getattr);
+    let (of, outcome) = client.next_reply();
+    assert!(of == xid || calls.contains(&of), "of a call that has no room");
+    let status = client::result::<GETATTR3resok, Void>(&outcome.expect("accepted")).err();
+    assert_eq!(status, Some(nfsstat3::NFS3ERR_JUKEBOX));
+    drop((client, other));
+    let left = server.interrupt();
+    assert!(left.is_some(), "it ends, whatever its threads wait for: {left:?}");
 }

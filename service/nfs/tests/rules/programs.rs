@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use twinpath_nfs::{MountProgram, Mounts, NfsProgram, ThreadFiles};
+use twinpath_nfs::{Bounds, MountProgram, Mounts, NfsProgram, ThreadFiles};
 use twinpath_rpc::client::{Auth, Call, Reply};
 use twinpath_rpc::nfs3_types::nfs3::*;
 use twinpath_rpc::nfs3_types::xdr_codec::{Pack, Unpack};
@@ -41,8 +41,8 @@ impl Client {
         let mut rig = Rig::new();
         let (root, sizes) = (rig.root(), rig.sizes);
         let files = Shared(Arc::new(Mutex::new(rig.files)));
-        let nfs = NfsProgram::new(rig.server, files.clone(), sizes, sizes);
-        let mount = MountProgram::new(nfs.clone(), Arc::new(Mounts::new(4)));
+        let nfs = NfsProgram::new(rig.server, files.clone(), sizes, sizes, Bounds { export: 8, peer: 8 });
+        let mount = MountProgram::new(nfs.sibling(), Arc::new(Mounts::new(4)));
         let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
         let rpc = Server::new(vec![Box::new(nfs), Box::new(mount)], limits, 7).expect("two programs");
         Self { rpc, root, files }

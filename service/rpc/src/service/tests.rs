@@ -198,7 +198,7 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     let used = service.stream(Instant::ZERO, &mut connection, &stream, &mut output);
     assert_eq!(stream.len() - used, 48, "the last call waits, its record untouched");
     assert!(later.is_refused(), "and comes again when there is room");
-    let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, (job.work)())).collect();
+    let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, job.work.run())).collect();
     assert_eq!(
         jobs.iter().map(|job| (job.0, job.1)).collect::<Vec<_>>(),
         [(0, Order::AsDone), (28, Order::AsDone)]
@@ -235,7 +235,7 @@ fn a_datagram_is_answered_later_if_its_program_may_and_there_is_room() {
     beside.later.allow(1);
     // Calls that can be answered immediately are, whatever else could wait.
     assert_eq!(answer(7, Some(&mut beside)), Answer::Later, "this program answers all of them later");
-    let reply: Vec<_> = beside.later.take().map(|job| (job.work)()).collect();
+    let reply: Vec<_> = beside.later.take().map(|job| job.work.run()).collect();
     let reply = Reply::parse(&reply[0]).expect("a reply");
     assert_eq!((reply.xid, reply.outcome), (6, Ok(&[0, 0, 0, 9][..])));
     beside.later.allow(1);

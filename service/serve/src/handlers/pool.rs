@@ -2,9 +2,13 @@
 //! threads varies with demand between a minimum and a maximum. The worker's end, [`HandlerPool`], never
 //! waits: it submits to a bounded queue, and is woken by each reply.
 //!
+//! Work has lanes. Each lane has as many threads as the maximum at most, and its tasks beyond that wait beside the queue.
+//! There may be as many threads as all lanes need together, so a lane whose threads do not return blocks no other one.
+//!
 //! A thread that takes a task while no other thread waits for one starts a further thread first. A thread ends when another
 //! one has been waiting for as long as a thread may be idle.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +52,21 @@ struct Queue {
     needed: Instant,
 }
 
+/// The tasks of one lane.
+#[derive(Default)]
+struct Lane {
+    /// Threads that work on one.
+    busy: u32,
+    /// Those that were taken from the queue while it had its maximum of threads.
+    waiting: VecDeque<Task>,
+}
+
 struct Shared {
     queue: Mutex<Queue>,
+    /// Locked for moments.
+    lanes: Mutex<Vec<Lane>>,
+    /// Maximum number of threads, of all lanes.
+    threads_max: u32,
     done: Mutex<Sender<Done>>,
     ready: Arc<EventFd>,
     limits: PoolLimits,
@@ -62,6 +79,7 @@ struct Shared {
 /// A worker's handle of its handler pool.
 pub struct HandlerPool {
     limits: PoolLimits,
+    lanes: u32,
     tasks: SyncSender<Task>,
     done: Receiver<Done>,
     ready: Arc<EventFd>,
@@ -79,12 +97,24 @@ impl HandlerPool {
     ///
     /// What `eventfd(2)` returns; `AGAIN` if a thread can't be started.
     pub fn new(limits: PoolLimits, cpu: Option<usize>) -> Result<Self, Errno> {
+        Self::for_lanes(limits, cpu, 1)
+    }
+
+    /// The same for work of several lanes. Each has the limits for itself, but for the minimum of threads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::new`].
+    pub fn for_lanes(limits: PoolLimits, cpu: Option<usize>, lanes: u32) -> Result<Self, Errno> {
+        let lanes = lanes.max(1);
         let ready = Arc::new(EventFd::new()?);
-        let (tasks, queue) = sync_channel(limits.requests as usize);
+        let (tasks, queue) = sync_channel(limits.requests as usize * lanes as usize);
         let (reply, done) = channel();
         let threads = Arc::new(AtomicU32::new(0));
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue { tasks: queue, needed: clock::now() }),
+            lanes: Mutex::new((0..lanes).map(|_| Lane::default()).collect()),
+            threads_max: limits.threads_max.max(1) * lanes,
             done: Mutex::new(reply),
             ready: Arc::clone(&ready),
             limits,
@@ -97,7 +127,7 @@ impl HandlerPool {
                 return Err(Errno::AGAIN);
             }
         }
-        Ok(Self { limits, tasks, done, ready, threads, next_ticket: 0, in_flight: 0, datagrams: 0 })
+        Ok(Self { limits, lanes, tasks, done, ready, threads, next_ticket: 0, in_flight: 0, datagrams: 0 })
     }
 
     /// The number of threads; another thread may read a slightly older value.
@@ -115,17 +145,24 @@ impl HandlerPool {
     /// How many more tasks may be submitted for a connection that awaits `awaited` replies.
     #[must_use]
     pub fn room(&self, awaited: usize) -> usize {
-        self.room_of_one(awaited).min(self.limits.requests.saturating_sub(self.in_flight) as usize)
+        self.room_of_one(awaited)
+            .min(self.of_all(self.limits.requests).saturating_sub(self.in_flight) as usize)
     }
 
     /// The same for a UDP peer; in addition, all datagrams together have a limit.
     #[must_use]
     pub fn room_for_datagram(&self, awaited: usize) -> usize {
-        self.room(awaited).min(self.limits.datagram_requests.saturating_sub(self.datagrams) as usize)
+        self.room(awaited)
+            .min(self.of_all(self.limits.datagram_requests).saturating_sub(self.datagrams) as usize)
     }
 
     fn room_of_one(&self, awaited: usize) -> usize {
-        (self.limits.connection_requests as usize).saturating_sub(awaited)
+        (self.of_all(self.limits.connection_requests) as usize).saturating_sub(awaited)
+    }
+
+    /// A limit for all lanes together.
+    const fn of_all(&self, limit: u32) -> u32 {
+        limit.saturating_mul(self.lanes)
     }
 
     /// Tasks that wait or are being handled.
@@ -163,7 +200,7 @@ impl HandlerPool {
 
 /// Starts another thread, unless there are enough. Returns whether it was started.
 fn start(shared: &Arc<Shared>) -> bool {
-    let (threads, most) = (&shared.threads, shared.limits.threads_max.max(1));
+    let (threads, most) = (&shared.threads, shared.threads_max);
     let one_more = |count: u32| (count < most).then_some(count + 1);
     if threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
         return false;
@@ -183,16 +220,50 @@ fn work(shared: &Arc<Shared>) {
         // If that CPU is gone, the thread runs on any CPU.
         let _ = affinity::pin_current_thread(cpu);
     }
-    while let Some((Task { requester, ticket, work }, was_last)) = next(shared) {
+    while let Some((task, was_last)) = next(shared) {
+        let mut task = shared.enter(task);
         if was_last {
             start(shared);
         }
-        let reply = panics::caught(work);
-        let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the worker has ended, so has the queue.
-        let _ = done.send(Done { requester, ticket, reply });
-        drop(done);
-        shared.ready.signal();
+        while let Some(Task { requester, ticket, work }) = task {
+            let lane = work.lane();
+            let reply = panics::caught(|| work.run());
+            let done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
+            // If the worker has ended, so has the queue.
+            let _ = done.send(Done { requester, ticket, reply });
+            drop(done);
+            shared.ready.signal();
+            task = shared.leave(lane);
+        }
+    }
+}
+
+impl Shared {
+    /// The calling thread works on this task from now on, unless its lane has enough threads: then one of those will.
+    fn enter(&self, task: Task) -> Option<Task> {
+        self.in_lane(task.work.lane(), |lane| {
+            if lane.busy == self.limits.threads_max.max(1) {
+                lane.waiting.push_back(task);
+                return None;
+            }
+            lane.busy += 1;
+            Some(task)
+        })
+    }
+
+    /// The calling thread has done a task of this lane: it goes on with one that waits there.
+    fn leave(&self, lane: u32) -> Option<Task> {
+        self.in_lane(lane, |lane| {
+            let next = lane.waiting.pop_front();
+            lane.busy -= u32::from(next.is_none());
+            next
+        })
+    }
+
+    fn in_lane<R>(&self, number: u32, change: impl FnOnce(&mut Lane) -> R) -> R {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = lanes.len() - 1;
+        change(&mut lanes[(number as usize).min(last)])
     }
 }
 

@@ -358,7 +358,7 @@ impl<S: Service> Rig<S> {
     /// Completes one of the pieces of work, and delivers its reply.
     pub(crate) fn do_work(&mut self, at: usize) {
         let (number, work) = self.hosting.work.remove(at);
-        let reply = catch_unwind(AssertUnwindSafe(work));
+        let reply = catch_unwind(AssertUnwindSafe(|| work.run()));
         if let Some(connection) = &mut self.connection {
             match reply {
                 Ok(reply) => assert!(connection.done(number, reply), "it is awaited"),

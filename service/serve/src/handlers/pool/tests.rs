@@ -42,13 +42,17 @@ impl Bench {
     }
 
     fn hand_over(&mut self, requester: Requester) {
+        self.hand_over_in(0, requester);
+    }
+
+    fn hand_over_in(&mut self, lane: u32, requester: Requester) {
         let (begins, go) = (self.begins.clone(), Arc::clone(&self.go));
         let work = move || {
             begins.send(affinity::allowed_cpus().expect("told")).expect("the test is there");
             go.lock().expect("no panic").recv().expect("the test is there");
             Vec::new()
         };
-        self.pool.submit(requester, Box::new(work));
+        self.pool.submit(requester, Work::new(lane, work));
     }
 
     fn threads(&self) -> u32 {
@@ -115,4 +119,40 @@ fn everybody_has_room_within_the_limits_and_datagrams_leave_some_to_connections(
         thread::yield_now();
     }
     assert_eq!((bench.pool.room_for_datagram(0), bench.pool.room(0)), (10, 10));
+}
+
+#[test]
+fn a_lane_whose_threads_do_not_return_blocks_its_own_work_alone() {
+    let limits = PoolLimits { threads_min: 1, threads_max: 2, ..LIMITS };
+    let mut bench = Bench::new(limits, None);
+    bench.pool = HandlerPool::for_lanes(limits, None, 3).expect("threads");
+    bench.threads = bench.pool.threads();
+    for lane in [0, 0, 0, 0, 1, 1, 1] {
+        bench.hand_over_in(lane, Requester::Connection(lane));
+    }
+    // Two of each.
+    for _ in 0..4 {
+        bench.began.recv_timeout(PATIENCE).expect("each lane has two threads");
+    }
+    assert_eq!(bench.pool.room(0), 30, "ten for each lane");
+    let (sender, done) = channel();
+    for number in 0..50 {
+        let sender = sender.clone();
+        let work = move || {
+            sender.send(number).expect("the test is there");
+            Vec::new()
+        };
+        bench.pool.submit(Requester::Peer, Work::new(2, work));
+    }
+    for _ in 0..50 {
+        done.recv_timeout(PATIENCE).expect("the third lane has threads");
+    }
+    assert_eq!(bench.began.try_recv(), Err(TryRecvError::Empty), "the others wait");
+    for _ in 0..7 {
+        bench.goes.send(()).expect("they wait");
+    }
+    for _ in 0..3 {
+        bench.began.recv_timeout(PATIENCE).expect("what waited follows");
+    }
+    until(|| bench.threads() == 1);
 }

@@ -1,0 +1,159 @@
+//! How many calls threads have yet to answer, per export: a file system that does not answer must not take the room of
+//! others. One worker has it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use twinpath_time::{Duration, Instant};
+
+/// An export that has finished no call for this long, and has no room, is one that does not answer.
+const STALLED: Duration = Duration::from_secs(1);
+/// Peers of an export that are remembered, before those without calls are forgotten.
+const PEERS_KEPT: usize = 256;
+
+/// Maximum numbers of calls that wait for threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of one export.
+    pub export: u32,
+    /// Of one export for one connection or UDP peer.
+    pub peer: u32,
+}
+
+/// The calls of one export that are carried out, as threads count them.
+#[derive(Debug, Default)]
+struct Progress {
+    in_flight: AtomicU32,
+    finished: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Lane {
+    progress: Arc<Progress>,
+    /// How many were finished when that was last new, and the time.
+    seen: u64,
+    seen_at: Instant,
+    peers: HashMap<SocketAddr, Arc<AtomicU32>>,
+}
+
+/// The gate of one worker.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    bounds: Bounds,
+    lanes: Vec<Lane>,
+}
+
+/// Whether a call may wait for a thread.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// It may, and counts until this is dropped.
+    Admitted(Pass),
+    /// There are too many. Some will be finished soon.
+    Full,
+    /// There are too many, and their file system does not answer.
+    Stalled,
+}
+
+/// A call that was admitted.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    progress: Arc<Progress>,
+    peer: Arc<AtomicU32>,
+}
+
+impl Gate {
+    /// A gate for as many exports as there are lanes.
+    pub(crate) fn new(bounds: Bounds, lanes: usize) -> Self {
+        let lane =
+            |_| Lane { progress: Arc::default(), seen: 0, seen_at: Instant::ZERO, peers: HashMap::new() };
+        Self { bounds, lanes: (0..lanes).map(lane).collect() }
+    }
+
+    /// The same bounds, for another worker.
+    pub(crate) fn for_worker(&self) -> Self {
+        Self::new(self.bounds, self.lanes.len())
+    }
+
+    /// Admits a call to the export of this lane. A lane that is not there admits nothing.
+    pub(crate) fn admit(&mut self, lane: u32, peer: SocketAddr, now: Instant) -> Admission {
+        let Some(lane) = self.lanes.get_mut(lane as usize) else { return Admission::Full };
+        // Relaxed: a thread that finishes now is seen by the next call.
+        let finished = lane.progress.finished.load(Ordering::Relaxed);
+        let in_flight = lane.progress.in_flight.load(Ordering::Relaxed);
+        if finished != lane.seen || in_flight == 0 {
+            (lane.seen, lane.seen_at) = (finished, now);
+        }
+        if lane.peers.len() > PEERS_KEPT {
+            lane.peers.retain(|_, calls| calls.load(Ordering::Relaxed) > 0);
+        }
+        let of_peer = lane.peers.entry(peer).or_default();
+        if in_flight < self.bounds.export && of_peer.load(Ordering::Relaxed) < self.bounds.peer {
+            lane.progress.in_flight.fetch_add(1, Ordering::Relaxed);
+            of_peer.fetch_add(1, Ordering::Relaxed);
+            let (progress, peer) = (Arc::clone(&lane.progress), Arc::clone(of_peer));
+            return Admission::Admitted(Pass { progress, peer });
+        }
+        if now.since(lane.seen_at) >= STALLED { Admission::Stalled } else { Admission::Full }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.peer.fetch_sub(1, Ordering::Relaxed);
+        self.progress.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.progress.finished.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, number], 700))
+    }
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn admitted(admission: Admission) -> Pass {
+        match admission {
+            Admission::Admitted(pass) => pass,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_export_that_does_not_answer_takes_no_more_than_its_room() {
+        let mut gate = Gate::new(Bounds { export: 3, peer: 2 }, 2);
+        let now = at_ms(10_000);
+        let first = admitted(gate.admit(0, peer(1), now));
+        let _second = admitted(gate.admit(0, peer(1), now));
+        assert!(matches!(gate.admit(0, peer(1), now), Admission::Full), "of this peer");
+        let _third = admitted(gate.admit(0, peer(2), now));
+        assert!(matches!(gate.admit(0, peer(3), now), Admission::Full), "of the export");
+        assert!(matches!(gate.admit(0, peer(3), at_ms(10_999)), Admission::Full));
+        assert!(matches!(gate.admit(0, peer(3), at_ms(11_000)), Admission::Stalled));
+        admitted(gate.admit(1, peer(1), at_ms(11_000)));
+        drop(first);
+        let _fourth = admitted(gate.admit(0, peer(3), at_ms(11_001)));
+        assert!(matches!(gate.admit(0, peer(3), at_ms(12_000)), Admission::Full), "one was finished");
+        assert!(matches!(gate.admit(0, peer(3), at_ms(12_001)), Admission::Stalled));
+        assert!(matches!(gate.admit(2, peer(1), now), Admission::Full), "there is no such lane");
+    }
+
+    #[test]
+    fn peers_without_calls_are_forgotten() {
+        let mut gate = Gate::new(Bounds { export: 9, peer: 1 }, 1);
+        let kept = admitted(gate.admit(0, peer(1), Instant::ZERO));
+        for port in 0..2000 {
+            drop(admitted(gate.admit(0, SocketAddr::from(([192, 0, 2, 2], port)), Instant::ZERO)));
+        }
+        assert!(gate.lanes[0].peers.len() <= PEERS_KEPT + 1);
+        assert!(matches!(gate.admit(0, peer(1), Instant::ZERO), Admission::Full), "this one has a call");
+        drop(kept);
+    }
+}
