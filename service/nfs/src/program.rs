@@ -1,4 +1,5 @@
-//! NFS and MOUNT as programs of ONC RPC. All their calls are carried out on threads that may wait.
+//! NFS and MOUNT as programs of ONC RPC. Their calls are carried out on threads that may wait, but for some that a worker
+//! may be able to answer from what is open and cached.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -78,6 +79,11 @@ const MOUNT_LATER: [(u32, u32); 2] = [
 pub trait ThreadFiles: Clone + Send + 'static {
     /// The file system.
     type Files: Files;
+    /// The same for a worker: what would wait is [`Fault::WouldBlock`](crate::Fault::WouldBlock).
+    type Quick: Files + Send;
+
+    /// The file system for a worker, if it has one.
+    fn quick(&self) -> Option<Self::Quick>;
 
     /// Runs `work` with it.
     ///
@@ -87,22 +93,23 @@ pub trait ThreadFiles: Clone + Send + 'static {
 }
 
 /// NFS version 3.
-#[derive(Debug)]
-pub struct NfsProgram<T> {
+pub struct NfsProgram<T: ThreadFiles> {
     server: Arc<Server>,
     files: T,
     datagram: Sizes,
     stream: Sizes,
     gate: Gate,
+    quick: Option<T::Quick>,
 }
 
-impl<T> NfsProgram<T> {
+impl<T: ThreadFiles> NfsProgram<T> {
     /// Serves `server` with data of these lengths by datagrams and by streams, and with so many calls that wait for
     /// threads.
     #[must_use]
     pub fn new(server: Arc<Server>, files: T, datagram: Sizes, stream: Sizes, bounds: Bounds) -> Self {
         let gate = Gate::new(bounds, server.exports.iter().count());
-        Self { server, files, datagram, stream, gate }
+        let quick = files.quick();
+        Self { server, files, datagram, stream, gate, quick }
     }
 
     fn context(&self, request: &Request<'_>) -> Context {
@@ -117,14 +124,13 @@ impl<T> NfsProgram<T> {
         // Without exports nothing is handed over.
         self.server.exports.iter().count().max(1) as u32
     }
-}
 
-impl<T: Clone> NfsProgram<T> {
     /// The same for another worker, or for MOUNT.
     #[must_use]
     pub fn sibling(&self) -> Self {
         let (server, files) = (Arc::clone(&self.server), self.files.clone());
-        Self { server, files, datagram: self.datagram, stream: self.stream, gate: self.gate.for_worker() }
+        let (quick, gate) = (files.quick(), self.gate.for_worker());
+        Self { server, files, datagram: self.datagram, stream: self.stream, gate, quick }
     }
 }
 
@@ -170,6 +176,13 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
                 return Ok(Handled::Now);
             }
         };
+        let is_asking = matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. });
+        if is_asking
+            && let Some(files) = &mut self.quick
+            && self.server.call(files, &context, &call, results.buffer()).is_ok()
+        {
+            return Ok(Handled::Now);
+        }
         let pass = match self.gate.admit(lane, request.arrival.peer, request.arrival.now) {
             Admission::Admitted(pass) => pass,
             Admission::Full => return Ok(Handled::Busy),
@@ -202,16 +215,15 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
 }
 
 /// MOUNT versions 1 to 3. Version 2 is version 1 with a procedure more, which is refused.
-#[derive(Debug)]
-pub struct MountProgram<T> {
+pub struct MountProgram<T: ThreadFiles> {
     nfs: NfsProgram<T>,
     mounts: Arc<Mounts>,
 }
 
-impl<T> MountProgram<T> {
+impl<T: ThreadFiles> MountProgram<T> {
     /// Gives out handles of what `nfs` serves.
     #[must_use]
-    pub const fn new(nfs: NfsProgram<T>, mounts: Arc<Mounts>) -> Self {
+    pub fn new(nfs: NfsProgram<T>, mounts: Arc<Mounts>) -> Self {
         Self { nfs, mounts }
     }
 }

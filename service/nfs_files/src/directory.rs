@@ -17,6 +17,10 @@ use super::key_of;
 const NEEDED: CapabilitySet =
     CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
 
+/// File systems on disks of this host and in its memory, whose cached attributes depend on nobody else: ext2 to ext4, XFS,
+/// btrfs, tmpfs (linux/magic.h). Those of others may wait for a network, or for a process.
+const QUICK: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+
 /// Why a directory cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
@@ -68,6 +72,7 @@ pub struct Directory {
     /// Not of `O_PATH`: handles are opened with it.
     mount: OwnedFd,
     root: Arc<OwnedFd>,
+    is_quick: bool,
 }
 
 impl Directory {
@@ -97,10 +102,19 @@ impl Directory {
         // Some file systems make handles, and open none.
         let kind = i32::from(key.kind());
         match file_handle::open(mount.as_fd(), kind, key.bytes(), OFlags::PATH.bits() as i32) {
-            Ok(_) => Ok(Self { mount, root: Arc::new(root) }),
+            Ok(_) => {
+                let is_quick =
+                    rustix::fs::fstatfs(&mount).is_ok_and(|fs| QUICK.contains(&(fs.f_type as u32)));
+                Ok(Self { mount, root: Arc::new(root), is_quick })
+            }
             Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
             Err(errno) => Err(failed(errno)),
         }
+    }
+
+    /// Whether attributes and names that the kernel has cached are found without waiting.
+    pub(super) const fn is_quick(&self) -> bool {
+        self.is_quick
     }
 
     /// What handles are opened with.

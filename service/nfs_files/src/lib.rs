@@ -14,23 +14,27 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use twinpath_nfs::{Caller, Fault, FileKey, OpenAs};
+use twinpath_nfs::{Caller, Fault, FileId, FileKey, OpenAs};
 use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
 use twinpath_sys::file_handle::FileHandle;
 use twinpath_sys::file_rights::{Acting, act_as};
 
+mod cache;
 mod directory;
 mod operations;
+mod quick;
 mod secret;
 mod status;
 mod threads;
 mod turns;
 
 pub use directory::{Directory, RootError};
+pub use quick::QuickFiles;
 pub use secret::{SecretError, handle_secret};
 pub use status::status;
 pub use threads::HostThreads;
 
+use cache::{Cache, Checked};
 use turns::Turns;
 
 /// Room for entries of a directory that are read at once, bytes.
@@ -43,6 +47,18 @@ const DEPTH_MAX: usize = 4096;
 pub struct HostFile {
     fd: Arc<OwnedFd>,
     export: u32,
+    checked: Arc<Checked>,
+}
+
+impl HostFile {
+    fn new(fd: OwnedFd, export: u32) -> Self {
+        Self { fd: Arc::new(fd), export, checked: Arc::default() }
+    }
+
+    /// Its name in `/proc/self/fd`.
+    fn name(&self) -> String {
+        self.fd.as_raw_fd().to_string()
+    }
 }
 
 /// The root of an export.
@@ -58,6 +74,7 @@ pub struct HostExports {
     /// `/proc/self/fd`.
     descriptors: OwnedFd,
     syncs: Arc<Turns<FileKey>>,
+    cache: Cache,
 }
 
 impl HostExports {
@@ -70,11 +87,17 @@ impl HostExports {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
         let root = |(number, directory): (u32, Arc<Directory>)| {
-            let file = HostFile { fd: Arc::clone(directory.root()), export: number };
+            let fd = Arc::clone(directory.root());
+            let file = HostFile { fd, export: number, checked: Arc::default() };
             Root { number, directory, file }
         };
         let syncs = former.map_or_else(Arc::default, |former| Arc::clone(&former.syncs));
-        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
+        Ok(Self {
+            roots: directories.into_iter().map(root).collect(),
+            descriptors,
+            syncs,
+            cache: Cache::default(),
+        })
     }
 }
 
@@ -106,7 +129,7 @@ impl HostFiles {
 
     /// The name of a file in `/proc/self/fd`.
     fn name(&self, file: &HostFile) -> String {
-        file.fd.as_raw_fd().to_string()
+        file.name()
     }
 
     /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
@@ -131,17 +154,14 @@ impl HostFiles {
 
     /// The file of a name, with the rights that the thread has.
     fn find(&self, dir: &HostFile, name: &[u8]) -> Result<HostFile, Fault> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH
-            | ResolveFlags::NO_SYMLINKS
-            | ResolveFlags::NO_MAGICLINKS
-            | ResolveFlags::NO_XDEV;
-        match rustix::fs::openat2(&*dir.fd, name, flags, Mode::empty(), within) {
-            Ok(fd) => Ok(HostFile { fd: Arc::new(fd), export: dir.export }),
-            // Another file system is mounted there: it is not exported.
-            Err(Errno::XDEV) => Err(nfsstat3::NFS3ERR_ACCES.into()),
-            Err(errno) => Err(fault(errno)),
-        }
+        find(dir, name, ResolveFlags::empty()).map_err(fault)
+    }
+
+    /// The handle of a file that is about to lose a name, if it may be open for workers.
+    fn kept(&self, dir: &HostFile, name: &[u8]) -> Option<FileId> {
+        let is_quick = self.export(dir.export).is_ok_and(|root| root.directory.is_quick());
+        let file = is_quick.then(|| self.find(dir, name).ok()).flatten()?;
+        Some(FileId { export: dir.export, key: key(&file).ok()? })
     }
 
     /// Whether a directory is beneath the root, or is it.
@@ -162,6 +182,30 @@ impl HostFiles {
             here = above;
         }
         Ok(false)
+    }
+}
+
+/// The file of a name, with the rights that the thread has.
+fn find(dir: &HostFile, name: &[u8], how: ResolveFlags) -> Result<HostFile, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(&*dir.fd, name, flags, Mode::empty(), within | how) {
+        Ok(fd) => Ok(HostFile::new(fd, dir.export)),
+        // Another file system is mounted there: it is not exported.
+        Err(Errno::XDEV) => Err(Errno::ACCESS),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether a right is there, by the answer of the kernel.
+fn permitted(answer: Result<(), Errno>) -> Result<bool, Fault> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
+        Err(errno) => Err(fault(errno)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The operations, each by the system calls that it is made of.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::fs::{
     Access, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags, StatxTimestamp, Timespec,
@@ -15,7 +14,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use twinpath_sys::file_handle;
 
-use super::{HostFile, HostFiles, above, acting, fault, key};
+use super::{HostFile, HostFiles, above, acting, fault, key, permitted};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -95,10 +94,10 @@ impl HostFiles {
 
     /// A file that was just made, as one of `O_PATH`.
     fn made(&self, dir: &HostFile, file: OwnedFd) -> Result<HostFile, Fault> {
-        let opened = HostFile { fd: Arc::new(file), export: dir.export };
+        let opened = HostFile::new(file, dir.export);
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.exports.descriptors, self.name(&opened), flags, Mode::empty());
-        Ok(HostFile { fd: Arc::new(fd.map_err(fault)?), export: dir.export })
+        Ok(HostFile::new(fd.map_err(fault)?, dir.export))
     }
 
     /// Passes entries on, and returns whether all were.
@@ -131,7 +130,8 @@ impl HostFiles {
     }
 }
 
-fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
+/// The attributes of a file.
+pub(super) fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
     let stat =
         rustix::fs::statx(&*file.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(fault)?;
     Ok(fattr3 {
@@ -161,9 +161,21 @@ impl Files for HostFiles {
 
     fn open(&mut self, id: &FileId) -> Result<HostFile, Fault> {
         let root = self.export(id.export)?;
+        let (is_quick, cache) = (root.directory.is_quick(), &self.exports.cache);
+        if is_quick && let Some(file) = cache.get(id) {
+            if attributes(&file)?.nlink > 0 {
+                return Ok(file);
+            }
+            // It was removed. It is gone once it is closed, unless others have it open.
+            cache.forget(id);
+        }
         let (kind, flags) = (i32::from(id.key.kind()), OFlags::PATH.bits() as i32);
         let fd = file_handle::open(root.directory.mount(), kind, id.key.bytes(), flags).map_err(fault)?;
-        Ok(HostFile { fd: Arc::new(fd), export: id.export })
+        let file = HostFile::new(fd, id.export);
+        if is_quick && attributes(&file)?.nlink > 0 {
+            cache.insert(*id, file.clone());
+        }
+        Ok(file)
     }
 
     fn key(&mut self, file: &HostFile) -> Result<FileKey, Fault> {
@@ -177,11 +189,9 @@ impl Files for HostFiles {
     fn permits(&mut self, who: &Caller, file: &HostFile, rights: Rights) -> Result<bool, Fault> {
         let _acting = acting(who)?;
         let access = Access::from_bits_retain(rights.bits());
-        match rustix::fs::accessat(&self.exports.descriptors, self.name(file), access, AtFlags::EACCESS) {
-            Ok(()) => Ok(true),
-            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
-            Err(errno) => Err(fault(errno)),
-        }
+        let answer = rustix::fs::accessat(&self.exports.descriptors, file.name(), access, AtFlags::EACCESS);
+        file.checked.set();
+        permitted(answer)
     }
 
     fn look_up(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<HostFile, Fault> {
@@ -194,7 +204,7 @@ impl Files for HostFiles {
         let acting = acting(who)?;
         let fd = rustix::fs::openat(&*dir.fd, "..", flags, Mode::empty()).map_err(above)?;
         drop(acting);
-        let parent = HostFile { fd: Arc::new(fd), export };
+        let parent = HostFile::new(fd, export);
         let root = &self.export(export)?.file;
         if self.is_within(root, &parent)? { Ok(parent) } else { Err(nfsstat3::NFS3ERR_STALE.into()) }
     }
@@ -342,12 +352,18 @@ impl Files for HostFiles {
 
     fn remove(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
         let _acting = acting(who)?;
-        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)
+        let gone = self.kept(dir, name);
+        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)?;
+        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        Ok(())
     }
 
     fn remove_directory(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
         let _acting = acting(who)?;
-        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::REMOVEDIR).map_err(fault)
+        let gone = self.kept(dir, name);
+        rustix::fs::unlinkat(&*dir.fd, name, AtFlags::REMOVEDIR).map_err(fault)?;
+        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        Ok(())
     }
 
     fn rename(
@@ -357,7 +373,10 @@ impl Files for HostFiles {
         to: (&HostFile, &[u8]),
     ) -> Result<(), Fault> {
         let _acting = acting(who)?;
-        rustix::fs::renameat(&*from.0.fd, from.1, &*to.0.fd, to.1).map_err(fault)
+        let gone = self.kept(to.0, to.1);
+        rustix::fs::renameat(&*from.0.fd, from.1, &*to.0.fd, to.1).map_err(fault)?;
+        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        Ok(())
     }
 
     fn link(&mut self, who: &Caller, file: &HostFile, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {

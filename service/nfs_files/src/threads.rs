@@ -7,7 +7,7 @@ use twinpath_nfs::ThreadFiles;
 use twinpath_rpc::Refusal;
 use twinpath_sys::file_rights::own_mask;
 
-use super::{HostExports, HostFiles};
+use super::{HostExports, HostFiles, QuickFiles};
 
 thread_local! {
     static FILES: RefCell<Option<HostFiles>> = const { RefCell::new(None) };
@@ -27,6 +27,11 @@ impl HostThreads {
 
 impl ThreadFiles for HostThreads {
     type Files = HostFiles;
+    type Quick = QuickFiles;
+
+    fn quick(&self) -> Option<QuickFiles> {
+        QuickFiles::new(&self.0)
+    }
 
     fn with<R>(&self, work: impl FnOnce(&mut HostFiles) -> R) -> Result<R, Refusal> {
         FILES.with_borrow_mut(|files| {

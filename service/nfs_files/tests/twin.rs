@@ -14,7 +14,7 @@ use twinpath_nfs::{
     Call, Caller, Context, CreateAt, Export, Exports, FileId, Files, HandleSecret, Name, Server, Sizes,
     Squash, WriteVerifier,
 };
-use twinpath_nfs_files::{Directory, HostExports, HostFiles};
+use twinpath_nfs_files::{Directory, HostExports, HostFiles, QuickFiles};
 use twinpath_rpc::nfs3_types::nfs3::{
     GETATTR3res, Nfs3Option, Nfs3Result, READDIR3res, createhow3, createverf3, ftype3, mknoddata3, sattr3,
     stable_how,
@@ -182,6 +182,12 @@ impl Step {
     }
 }
 
+fn context(uid: u32) -> Context {
+    let sizes = Sizes { read_max: 4096, write_max: 4096, directory_max: 8000 };
+    let peer = SocketAddr::from(([192, 0, 2, 1], 700));
+    Context { peer, claimed: Some(Caller::new(uid, 100)), sizes }
+}
+
 struct Side<F> {
     server: Server,
     files: F,
@@ -201,11 +207,15 @@ impl<F: Files> Side<F> {
         Self { server, files, handles: vec![handle.bytes().to_vec()] }
     }
 
+    /// The answer of a worker, if it need not wait.
+    fn at_once(&self, files: &mut QuickFiles, uid: u32, step: Step, data: &[u8]) -> Option<Vec<u8>> {
+        let (context, mut results) = (context(uid), Vec::new());
+        let done = self.server.call(files, &context, &step.call(&self.handles, data), &mut results);
+        done.ok().map(|()| results)
+    }
+
     fn step(&mut self, uid: u32, step: Step, data: &[u8]) -> Vec<u8> {
-        let sizes = Sizes { read_max: 4096, write_max: 4096, directory_max: 8000 };
-        let peer = SocketAddr::from(([192, 0, 2, 1], 700));
-        let context = Context { peer, claimed: Some(Caller::new(uid, 100)), sizes };
-        let mut results = Vec::new();
+        let (context, mut results) = (context(uid), Vec::new());
         let done = self.server.call(&mut self.files, &context, &step.call(&self.handles, data), &mut results);
         done.expect("it may wait");
         results
@@ -222,6 +232,7 @@ fn run(seed: u64, done: &mut BTreeMap<String, u32>) {
     }
     let directory = Arc::new(Directory::open(&export).expect("a directory"));
     let exported = Arc::new(HostExports::new(vec![(1, directory)], None).expect("exported"));
+    let mut quick = QuickFiles::new(&exported);
     let mut host = Side::new(HostFiles::new(exported));
     let mut memory = Side::new(Memory::new());
     let mut random = fastrand::Rng::with_seed(seed);
@@ -234,9 +245,14 @@ fn run(seed: u64, done: &mut BTreeMap<String, u32>) {
         if uid != 0 && matches!(step, Step::Link(..)) {
             continue;
         }
+        let at_once = quick.as_mut().and_then(|quick| host.at_once(quick, uid, step, &data));
         let (kernel, naive) = (host.step(uid, step, &data), memory.step(uid, step, &data));
         let place = format!("seed {seed}, step {count}: {step:?} by {uid}");
         assert_eq!(step.meaning(&kernel), step.meaning(&naive), "{place}: the kernel's, the model's");
+        if let Some(at_once) = at_once {
+            assert_eq!(step.meaning(&at_once), step.meaning(&kernel), "{place}: a worker's, a thread's");
+            *done.entry("AtOnce".to_owned()).or_default() += 1;
+        }
         if kernel[..4] == [0; 4] {
             let kind = format!("{step:?}").split('(').next().unwrap_or_default().to_owned();
             *done.entry(kind).or_default() += 1;
@@ -265,7 +281,7 @@ fn the_kernel_answers_as_the_model_does() {
             let mut done = BTreeMap::new();
             (0..10).for_each(|seed| run(seed, &mut done));
             assert!(
-                done.len() == 18 && done.values().all(|count| *count > 3),
+                done.len() == 19 && done.values().all(|count| *count > 3),
                 "each kind succeeds: {done:?}"
             );
             println!("{done:?}");

@@ -18,6 +18,11 @@ struct Shared(Arc<Mutex<Memory>>);
 
 impl ThreadFiles for Shared {
     type Files = Memory;
+    type Quick = Memory;
+
+    fn quick(&self) -> Option<Memory> {
+        None
+    }
 
     fn with<R>(&self, work: impl FnOnce(&mut Memory) -> R) -> Result<R, Refusal> {
         Ok(work(&mut self.0.lock().expect("nobody panicked")))
