@@ -12,6 +12,8 @@ mod config;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod nfs;
+#[cfg(test)]
 mod offload;
 #[cfg(test)]
 mod openflow;
