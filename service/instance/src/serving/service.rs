@@ -132,7 +132,8 @@ impl ForWorkers<'_> {
         let accepting = shared_out.iter().filter(|listeners| !listeners.is_empty()).count().max(1) as u32;
         for (number, listeners) in shared_out.into_iter().enumerate() {
             let cpu = cpu_of(self.cpus, number);
-            let handlers = service.defers().then(|| HandlerPool::for_lanes(plan.pool, cpu, service.lanes())).transpose();
+            let handlers =
+                service.defers().then(|| HandlerPool::for_lanes(plan.pool, cpu, service.lanes())).transpose();
             let kernel = KernelSide {
                 udp: Arc::clone(&udp),
                 receives: number == 0,

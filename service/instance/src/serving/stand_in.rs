@@ -54,7 +54,10 @@ impl StandIn {
         let mut new = Vec::new();
         for (plan, held, service) in services {
             let (udp, listeners) = held.for_stand_in().map_err(descriptors)?;
-            let handlers = service.defers().then(|| HandlerPool::for_lanes(plan.pool, None, service.lanes())).transpose();
+            let handlers = service
+                .defers()
+                .then(|| HandlerPool::for_lanes(plan.pool, None, service.lanes()))
+                .transpose();
             let kernel = KernelSide {
                 udp,
                 receives: true,
