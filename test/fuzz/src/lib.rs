@@ -12,7 +12,7 @@ mod config;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
-mod nfs;
+pub mod nfs;
 #[cfg(test)]
 mod offload;
 #[cfg(test)]

@@ -14,9 +14,8 @@ use twinpath_rpc::xdr::write_opaque;
 
 use crate::fuzz;
 
-#[expect(dead_code, reason = "the rules' own tests use more of it")]
 #[path = "../../../service/nfs/tests/rules/model.rs"]
-mod model;
+pub mod model;
 
 use model::{Event, Memory};
 
