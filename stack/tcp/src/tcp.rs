@@ -176,6 +176,8 @@ pub struct Tcp {
     shared: Shared,
     table: Table,
     slots: Vec<Slot>,
+    /// The slot of the last segment: the next one is often of the same connection.
+    last: u32,
     free: Vec<u32>,
     half_open: Records<HalfOpen>,
     time_wait: Records<TimeWait>,
@@ -219,6 +221,7 @@ impl Tcp {
             },
             table: Table::new(seed),
             slots: Vec::new(),
+            last: 0,
             free: Vec::new(),
             half_open: Records::default(),
             time_wait: Records::default(),
@@ -789,8 +792,12 @@ impl Tcp {
         sink: &mut impl Sink,
     ) -> Verdict {
         self.shared.counters.segments_in += 1;
+        if self.is_of_last(tuple) {
+            return self.in_connection(now, self.last, segment, host, sink);
+        }
         let entry = self.entry(tuple);
         if let Some(Entry::Connection(index)) = entry {
+            self.last = index;
             return self.in_connection(now, index, segment, host, sink);
         }
         match entry {
@@ -803,6 +810,13 @@ impl Tcp {
     /// What a tuple stands for. No type of the caller's has a part in it, so it is compiled here, in one piece.
     fn entry(&self, tuple: &Tuple) -> Option<Entry> {
         self.table.get(tuple, |entry| self.owner(entry))
+    }
+
+    /// Whether the tuple is that of the connection that has had the last segment, and the table has it.
+    #[inline(always)]
+    fn is_of_last(&self, tuple: &Tuple) -> bool {
+        let last = self.slots.get(self.last as usize).and_then(|slot| slot.connection.as_deref());
+        last.is_some_and(|last| last.tuple == *tuple && last.opened_by != OpenedBy::Detached)
     }
 
     /// The tuple of what is in the table.
