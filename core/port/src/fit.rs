@@ -29,6 +29,17 @@ impl Capabilities {
             && frame.chain_len() <= self.len_max(meta.gso.kind)
     }
 
+    /// Whether the port can send a super-frame of `len` bytes with this metadata as it is, which has no header but Ethernet in
+    /// front of IP.
+    #[inline]
+    #[must_use]
+    pub fn takes_parts(&self, meta: &Meta, len: usize) -> bool {
+        self.segmentation.takes(meta.gso.kind)
+            && (self.checksum || meta.checksum != Checksum::Partial)
+            && meta.vlan.is_none()
+            && len <= self.len_max(meta.gso.kind)
+    }
+
     /// Largest frame of this kind that the port sends, bytes.
     #[inline]
     fn len_max(&self, kind: GsoKind) -> usize {

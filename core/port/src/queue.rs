@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_frame::{Burst, Frame, Meta, Pool};
 use twinpath_time::Instant;
 
 use crate::carried::Carrier;
@@ -124,6 +124,13 @@ pub trait PortQueue: WaitSource + Send {
     /// that cannot be sent are dropped, counted and released. Frames may still be unsent when it returns:
     /// [`Self::flush`] is called before the turn ends.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
+
+    /// Sends a packet of two parts, with the offloads that `meta` says and that it takes, from where its bytes lie, behind all
+    /// that it has taken. A packet that cannot be sent is dropped and counted. False: nothing has happened, and the caller
+    /// sends a copy by [`Self::transmit`].
+    fn send_parts(&mut self, _pool: &mut Pool, _meta: &Meta, _parts: [&[u8]; 2]) -> bool {
+        false
+    }
 
     /// Makes sure that all frames taken by [`Self::transmit`] leave, and releases sent frames. Wakes the kernel at
     /// most once where its rules allow. Called in turns in which it took frames, and in those after them until

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_frame::{Burst, Frame, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::fit;
 use twinpath_port::{Capabilities, CarriedPort, LinkState, PORTS_MAX, PortCounters, PortId, PortQueue};
@@ -300,6 +300,28 @@ impl Ports {
             let enqueue = |frame, pool: &mut Pool| queue.enqueue(frame, port, pool, taps);
             fit(frame, &port.capabilities, &port.counters, pool, enqueue);
         }
+    }
+
+    /// Sends a super-frame of two parts through the port at `place`, behind all that waits to leave there, from where its bytes
+    /// lie. False: the port takes it only as a frame, or captures want one.
+    pub(crate) fn send_parts(
+        &mut self,
+        place: usize,
+        meta: &Meta,
+        parts: [&[u8]; 2],
+        pool: &mut Pool,
+        taps: &mut Taps,
+    ) -> bool {
+        let port = &self.attached[place];
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if port.is_carried || !port.capabilities.takes_parts(meta, len) || !taps.is_empty() {
+            return false;
+        }
+        let queue = touch(&mut self.queues, &mut self.touched, port.queue);
+        if !queue.outbox.is_empty() {
+            queue.transmit(pool, taps);
+        }
+        queue.queue.send_parts(pool, meta, parts)
     }
 
     /// As [`Self::forward`], for frames of at most `longest` bytes that need no work

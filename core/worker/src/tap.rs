@@ -136,6 +136,11 @@ impl Taps {
         Self(Vec::with_capacity(TAPS_MAX))
     }
 
+    /// Whether there is no capture.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// # Errors
     /// Returns the tap if there are [`TAPS_MAX`] already.
     pub(crate) fn add(&mut self, tap: Box<Tap>) -> Result<(), Box<Tap>> {

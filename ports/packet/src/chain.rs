@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
-use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
+use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::vnet_header;
 use twinpath_sys::last_errno;
@@ -216,6 +216,21 @@ impl Outgoing {
     pub fn write(&mut self, fd: &OwnedFd, frame: &Frame) -> Result<(), Errno> {
         let vectors = self.lay_out(frame).ok_or(Errno::MSGSIZE)?;
         // SAFETY: each vector describes the header or bytes of the living frame, which the kernel only reads.
+        let sent = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
+        if sent < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+
+    /// The same for a packet of two parts that are no frames.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_parts(&mut self, fd: &OwnedFd, meta: &Meta, parts: [&[u8]; 2]) -> Result<(), Errno> {
+        *self.header = vnet_header::encode(meta);
+        let vectors = [&self.header[..], parts[0], parts[1]].map(|bytes| libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(),
+            iov_len: bytes.len(),
+        });
+        // SAFETY: each vector describes the header or bytes that are lent for the call, which the kernel only reads.
         let sent = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as c_int) };
         if sent < 0 { Err(last_errno()) } else { Ok(()) }
     }

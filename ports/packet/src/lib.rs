@@ -516,6 +516,10 @@ impl PortQueue for PacketPort {
         self.transmitter.take(pool, burst, &self.info.counters);
     }
 
+    fn send_parts(&mut self, pool: &mut Pool, meta: &Meta, parts: [&[u8]; 2]) -> bool {
+        !self.is_withdrawn() && self.transmitter.send_parts(pool, &self.info.counters, meta, parts)
+    }
+
     fn flush(&mut self, pool: &mut Pool) {
         self.transmitter.flush(pool, &self.info.counters);
     }

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
+use twinpath_frame::{BURST_MAX, Burst, Frame, GsoKind, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
@@ -158,6 +158,46 @@ impl Transmitter {
         }
     }
 
+    /// Sends a packet with offloads from where its bytes lie, by one system call. False: frames with offloads are not sent
+    /// here, or earlier frames wait.
+    pub(crate) fn send_parts(
+        &mut self,
+        pool: &mut Pool,
+        counters: &PortCounters,
+        meta: &Meta,
+        parts: [&[u8]; 2],
+    ) -> bool {
+        if self.outgoing.is_none() {
+            return false;
+        }
+        if !self.taken.is_empty() {
+            self.flush(pool, counters);
+        }
+        let Self { joiner: Some(joiner), outgoing: Some(outgoing), queue, taken, .. } = self else {
+            return false;
+        };
+        if !taken.is_empty() || queue.as_ref().is_some_and(|queue| !queue.has_sent()) {
+            return false;
+        }
+        counters.kicks.add(1);
+        match outgoing.write_parts(&joiner.socket, meta, parts) {
+            Ok(()) => {
+                let [headers, payload] = parts.map(<[u8]>::len);
+                counters.frames_out.add(1);
+                counters.bytes_out.add((headers + payload) as u64);
+                if meta.gso.kind != GsoKind::None {
+                    counters.super_frames_out.add(1);
+                    counters.segments_out.add(payload.div_ceil(usize::from(meta.gso.size).max(1)) as u64);
+                }
+                (self.follows, self.is_mixed) = (true, true);
+            }
+            // A signal came before it was sent.
+            Err(Errno::INTR) => return false,
+            Err(error) => counters.drops.add(refusal(error), 1),
+        }
+        true
+    }
+
     /// Whether all frames have left. Without an AF_XDP queue, the kernel takes or refuses each one immediately.
     pub(crate) fn is_flushed(&self) -> bool {
         self.taken.is_empty() && self.queue.as_ref().is_none_or(|queue| queue.is_flushed())
@@ -166,7 +206,9 @@ impl Transmitter {
     /// Sends frames of which some have offloads, and frames that follow such frames, in order.
     #[inline(never)]
     fn flush_mixed(&mut self, pool: &mut Pool, counters: &PortCounters) {
-        self.follows &= !self.is_drained();
+        if !self.taken.is_empty() {
+            self.follows = self.follows && !self.is_drained();
+        }
         while let Some(frame) = self.taken.frames().first() {
             if self.follows || !is_plain(frame) {
                 if self.queue.as_ref().is_some_and(|queue| !queue.has_sent()) {
@@ -180,7 +222,7 @@ impl Transmitter {
             self.pending.fill(&mut self.taken.drain(plain));
             self.send_pending(pool, counters);
         }
-        self.follows &= !self.is_drained();
+        self.follows = self.follows && !self.is_drained();
         self.is_mixed = self.follows || !self.taken.is_empty();
         if let Some(queue) = &mut self.queue {
             queue.flush(pool);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::RandomState;
 use std::net::IpAddr;
 
-use twinpath_frame::{Checksum, Gso, GsoKind};
+use twinpath_frame::{Checksum, Gso, GsoKind, Meta};
 use twinpath_inspect::{FastTcpCounters, Reason};
 use twinpath_port::PortId;
 use twinpath_tcp::{Outgoing, Sink, Tuple};
@@ -21,6 +21,10 @@ use super::told::ToldPaths;
 
 /// Hop limit of our packets: the kernel's default (net.ipv4.ip_default_ttl).
 const HOP_LIMIT: u8 = 64;
+
+/// From this payload on, a super-segment is sent at once from the engine's buffer: a copy would cost more than what is saved by
+/// sending what else leaves in this turn with it. Bytes.
+const UNCOPIED_MIN: usize = 8 << 10;
 
 /// The last next hops of peers, as long as they have connections. The worker's table holds fewer peers than there may be
 /// connections, forgets those that are silent, and is cleared when routes or links change, while control answers only
@@ -208,18 +212,27 @@ impl<E: Send> Out<'_, '_, E> {
             io.drops().add(Reason::FrameTooLarge, 1);
             return true;
         };
-        let Some(mut frame) = io.take_long([&headers[..headers_len], payload]) else { return false };
-        let meta = frame.meta_mut();
-        (meta.checksum, meta.headers_len) = (Checksum::Partial, headers_len as u16);
-        (meta.checksum_start, meta.checksum_offset) = (tcp_at as u16, TCP_CHECKSUM_AT as u16);
-        meta.gso = Gso {
-            kind: if repr.destination.is_ipv4() { GsoKind::TcpV4 } else { GsoKind::TcpV6 },
-            // Only the first of the segments has the flag.
-            ecn: segment.header.flags.0 & Flags::CWR != 0,
-            size: segment.unit,
+        let meta = Meta {
+            checksum: Checksum::Partial,
+            headers_len: headers_len as u16,
+            checksum_start: tcp_at as u16,
+            checksum_offset: TCP_CHECKSUM_AT as u16,
+            gso: Gso {
+                kind: if repr.destination.is_ipv4() { GsoKind::TcpV4 } else { GsoKind::TcpV6 },
+                // Only the first of the segments has the flag.
+                ecn: segment.header.flags.0 & Flags::CWR != 0,
+                size: segment.unit,
+            },
+            ..Meta::default()
         };
+        let parts = [&headers[..headers_len], payload];
+        if payload.len() < UNCOPIED_MIN || !io.send_parts(port, &meta, parts) {
+            let Some(mut frame) = io.take_long(parts) else { return false };
+            let next = frame.meta_mut().next.take();
+            *frame.meta_mut() = Meta { next, ..meta };
+            io.forward(port, frame);
+        }
         self.counters.fast_segments_out.add(payload.len().div_ceil(usize::from(segment.unit)) as u64);
-        io.forward(port, frame);
         true
     }
 }
