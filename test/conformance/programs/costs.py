@@ -1,5 +1,6 @@
 """What a program costs under `run`, beside what it costs alone: figures that a case measures, and how they are compared."""
 
+import math
 import os
 import re
 import statistics
@@ -77,6 +78,7 @@ COLUMNS = (
     Column("files_mib", "of files, MiB", 1, limit=MEMORY_MIB, is_difference=True, each_process=True),
     Column("descriptors", "descriptors", 0, limit=DESCRIPTORS, is_difference=True, each_process=True),
     Column("low_descriptors", f"of these below {LOW}", 0, limit=0, is_difference=True),
+    Column("owner_ms", "owner, ms of CPU", 0, limit=math.inf, is_difference=True),
 )
 
 
@@ -145,6 +147,8 @@ def ask(world, port, in_flight, seconds):
 def weigh(world, server):
     """What the server and its workers hold now: memory, each page shared with others by its part, and descriptors."""
     own, files, descriptors, low, processes = 0, 0, 0, 0, 0
+    owners = filter(lambda process: is_owner(world, process), Path("/proc").glob("[0-9]*"))
+    world.figures["owner_ms"] = sum(cpu_ms_since(process, server.begun) for process in owners)
     for process in session_of(server):
         try:
             if os.readlink(process / "exe") == str(world.places.twinpath):
@@ -160,6 +164,26 @@ def weigh(world, server):
     world.figures.update(
         memory_mib=own / 1024, files_mib=files / 1024, descriptors=descriptors, low_descriptors=low, processes=processes,
     )
+
+
+def is_owner(world, process):
+    """Whether it is one of `run`'s own: the owner of an interface, or what starts these."""
+    try:
+        return os.readlink(process / "exe") == str(world.places.twinpath)
+    except OSError:
+        return False
+
+
+def cpu_ms_since(process, begun):
+    """What a process has used of CPUs; 0 if it began before that time, as for another program."""
+    tick_ms = 1000 / os.sysconf("SC_CLK_TCK")
+    try:
+        # From the state on: the 12th and 13th are its time, the 20th is when it began, in ticks since the machine did.
+        fields = (process / "stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0
+    began_s = int(fields[19]) * tick_ms / 1000 - (time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
+    return (int(fields[11]) + int(fields[12])) * tick_ms if began_s > begun - 0.05 else 0
 
 
 def memory_kib(rollup, maps):

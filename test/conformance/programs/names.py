@@ -112,7 +112,9 @@ def dig(world):
     return f"{said}{ended(server)}"
 
 
-# Seconds of queries, and in flight.
+# Seconds of queries, and in flight. Before they count, the first port of the program has earned its lease, or has not: to begin, an owner
+# takes some 90 ms of the program's CPUs, once.
+BEGIN_S = 1
 FORWARD_S = 2
 IN_FLIGHT = 20
 
@@ -122,6 +124,7 @@ def forwarded(world, start):
     start_nsd(world, False, side=CLIENT)
     server = start()
     await_answer(world, server, ADDRESS[SERVER], 53, QUERY_ANY)
+    ask(world, 53, IN_FLIGHT, BEGIN_S)
     ask(world, 53, IN_FLIGHT, FORWARD_S)
     weigh(world, server)
     return f"answers\n{ended(server)}"

@@ -88,9 +88,9 @@ class Row:
         return FAST if is_fast else "kernel"
 
 
-def run_once(places, case, under):
+def run_once(places, case, under, explains=True):
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-        with world.World(places, Path(folder), under, case.rules, case.costs or case.rate) as here:
+        with world.World(places, Path(folder), under, case.rules, case.costs or case.rate, explains) as here:
             text = case.function(here)
             return text, here.outcome(), here.figures
 
@@ -119,7 +119,8 @@ def run_pairs(places, row):
     for number in range(PAIRS if case.rate else COST_PAIRS if case.costs else 1):
         # The first of a pair may find the machine in another state than the second.
         under = (False, True) if number % 2 == 0 else (True, False)
-        runs = {side: run_once(places, case, side and not IS_ZERO) for side in under}
+        # What costs is measured without `--explain`, for which each child writes a line.
+        runs = {side: run_once(places, case, side and not IS_ZERO, explains=not case.costs) for side in under}
         (alone, _, figures_alone), (ours, row.outcome, figures) = runs[False], runs[True]
         if without_rate(case, alone) != without_rate(case, ours):
             row.failure = f"alone: {alone.strip()!r}; under run: {ours.strip()!r}"
@@ -127,6 +128,8 @@ def run_pairs(places, row):
         row.costs.append((figures_alone, figures))
         if case.rate:
             ratios.append(int(re.search(case.rate, ours)[1]) / int(re.search(case.rate, alone)[1]))
+    if case.costs:
+        row.outcome = run_once(places, case, not IS_ZERO)[1]
     if ratios:
         row.rate = statistics.median(ratios)
     if case.expects == FAST and row.path != FAST and not IS_ZERO:

@@ -146,7 +146,7 @@ def last_lines(text, count=3):
 class World:
     """One run of a case: with the tested program under `run`, or alone."""
 
-    def __init__(self, places, folder, under, rules, apart):
+    def __init__(self, places, folder, under, rules, apart, explains=True):
         self.places = places
         self.folder = folder
         self.under = under
@@ -154,6 +154,8 @@ class World:
         self.apart = apart and bool(TESTED_CPUS)
         self.started = []
         self.explain = folder / "explain"
+        # Whether it is to say how datagrams have come.
+        self.explains = explains
         self.rules = folder / "rules.toml"
         self.rules.write_text(rules)
         self.tested_side = None
@@ -205,7 +207,8 @@ class World:
             if self.apart:
                 words = ["taskset", "--cpu-list", ",".join(map(str, TESTED_CPUS)), *words]
             if self.under:
-                words += [self.places.twinpath, "run", f"--explain={self.explain}", "--rules", self.rules]
+                words += [self.places.twinpath, "run", "--rules", self.rules]
+                words += [f"--explain={self.explain}"] if self.explains else []
         return [str(word) for word in (*words, program, *arguments[1:])]
 
     def environment(self, arguments):
