@@ -525,8 +525,24 @@ static void edges_of_both_sides(int port)
 enum { STACK = 1 << 18 };
 static unsigned char stack[STACK] __attribute__((aligned(4096)));
 
-/* How long a socket is used that has to earn its lease. */
-static const int64_t earns_ns = 800000000;
+/* How long a socket is used at most that has to earn its lease. */
+static const int64_t earns_ns = 20000000000;
+
+/* Whether the library is here, and the socket has no ring yet. */
+static int is_to_begin(void)
+{
+	static char maps[1 << 17];
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	ssize_t got;
+
+	CHECK(fd >= 0);
+	while ((got = read(fd, maps + len, sizeof maps - 1 - len)) > 0)
+		len += got;
+	maps[len] = 0;
+	close(fd);
+	return strstr(maps, "libtwinpath_preload.so") && !strstr(maps, "bpf-map");
+}
 
 struct depth {
 	int fd, set, kind, earns;
@@ -564,12 +580,17 @@ static void *uses_stack(void *of)
 {
 	struct depth *depth = of;
 	const unsigned char *here = __builtin_frame_address(0), *low = stack;
-	int64_t until = ns_of(CLOCK_MONOTONIC) + (depth->earns ? earns_ns : 0);
+	const int64_t until = ns_of(CLOCK_MONOTONIC) + earns_ns;
 
 	/* Once before it is painted: the first call of a function looks for it. */
 	call_once(depth);
 	memset(stack, 0xa5, here - stack - 1024);
-	for (int time = 0; time < 5 * TIMES || ns_of(CLOCK_MONOTONIC) < until; time++)
+	do
+		for (int time = 0; time < 5 * TIMES; time++)
+			call_once(depth);
+	while (depth->earns && ns_of(CLOCK_MONOTONIC) < until && is_to_begin());
+	/* By the ring, if there is one. */
+	for (int time = 0; time < 5 * TIMES; time++)
 		call_once(depth);
 	while (*low == 0xa5)
 		low++;
