@@ -236,6 +236,10 @@ impl Prototype for Shared {
         self.0.defers()
     }
 
+    fn lanes(&self) -> u32 {
+        self.0.lanes()
+    }
+
     fn sends_later(&self) -> bool {
         self.0.sends_later()
     }
