@@ -74,6 +74,11 @@ impl Cache {
 
     /// Keeps a file open. If there is no room, it is not kept.
     pub(super) fn insert(&self, id: FileId, file: HostFile) {
+        self.keep(id, file);
+        self.wake_sweeper();
+    }
+
+    fn keep(&self, id: FileId, file: HostFile) {
         let mut shard = lock(self.shard(&id));
         if shard.len() >= self.shard_files_max {
             shard.retain(|_, entry| std::mem::take(&mut entry.is_used));
@@ -81,8 +86,6 @@ impl Cache {
         if shard.len() < self.shard_files_max {
             shard.insert(id, Entry { file, is_used: true });
         }
-        drop(shard);
-        self.wake_sweeper();
     }
 
     /// Closes a file, unless it is in use.
@@ -102,6 +105,7 @@ impl Cache {
             }
         }
         let (woken, wakes) = sync_channel(1);
+        let _ = woken.try_send(());
         let shards = Arc::clone(&self.shards);
         let run = move || {
             while wakes.recv().is_ok() {
@@ -167,5 +171,61 @@ impl Checked {
 
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use twinpath_nfs::FileKey;
+
+    use super::*;
+
+    fn id(number: u32) -> FileId {
+        FileId { export: 1, key: FileKey::new(1, &number.to_le_bytes()).expect("short") }
+    }
+
+    /// A file, and whether it is open still.
+    fn file() -> (HostFile, Weak<std::os::fd::OwnedFd>) {
+        let file = HostFile::new(std::fs::File::open("/").expect("there").into(), 1);
+        let is_open = Arc::downgrade(&file.fd);
+        (file, is_open)
+    }
+
+    #[test]
+    fn a_file_is_open_while_it_is_used_and_closed_once_it_is_forgotten() {
+        let cache = Cache::default();
+        let (kept, is_kept) = file();
+        cache.keep(id(1), kept);
+        assert!(cache.get(&id(1)).is_some() && cache.get_at_once(&id(1)).is_some());
+        assert!(cache.get(&id(2)).is_none());
+        for _ in 0..3 {
+            sweep(cache.shard(&id(1)));
+            assert!(cache.get_at_once(&id(1)).is_some(), "it was used since");
+        }
+        sweep(cache.shard(&id(1)));
+        sweep(cache.shard(&id(1)));
+        assert!(cache.get(&id(1)).is_none() && is_kept.upgrade().is_none());
+        let (kept, is_kept) = file();
+        cache.keep(id(1), kept);
+        cache.forget(&id(1));
+        assert!(cache.get(&id(1)).is_none() && is_kept.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_full_part_keeps_what_is_used_and_no_more_than_it_has_room_for() {
+        let cache = Cache { shard_files_max: 2, ..Cache::default() };
+        let shared = file().0;
+        (0..200).for_each(|number| cache.keep(id(number), shared.clone()));
+        assert!(cache.shards.iter().all(|shard| lock(shard).len() <= 2));
+    }
+
+    #[test]
+    fn a_worker_does_not_wait_for_a_part_that_another_thread_uses() {
+        let cache = Cache::default();
+        cache.keep(id(1), file().0);
+        let _used = lock(cache.shard(&id(1)));
+        assert!(cache.get_at_once(&id(1)).is_none());
     }
 }
