@@ -10,6 +10,9 @@ use twinpath_observe::report::{
 
 use super::grid::{cells, headers, table};
 
+/// As many metrics of a service's own are shown, also if they are 0.
+const OWN_SHOWN_MAX: usize = 16;
+
 /// The requested part of the report.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
     let part = |wanted: Topic| topic == wanted || topic == Topic::All;
@@ -141,7 +144,9 @@ fn service(service: &Service) -> String {
             }
         }
     }
-    for own in &service.own {
+    // Of many, those that are 0 are left out.
+    let is_many = service.own.len() > OWN_SHOWN_MAX;
+    for own in service.own.iter().filter(|own| !is_many || own.count > 0) {
         let _ = write!(text, "\n  {}: {}", own.name, own.count);
         if let Some(times) = &own.times
             && let (Some(p50), Some(p99)) = (times.quantile(0.5), times.quantile(0.99))

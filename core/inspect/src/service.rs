@@ -39,7 +39,9 @@ counters! {
         pub forgotten_later: Counter,
         /// What the service defines itself.
         pub own: OwnMetrics,
-        /// Its holder may write `refused_later` and `forgotten_later`.
+        /// The same metrics, for what other threads count: [`Self::count_later`].
+        pub own_later: OwnMetrics,
+        /// Its holder may write `refused_later`, `forgotten_later` and `own_later`.
         writer: Mutex<()>,
     }
 }
@@ -55,6 +57,12 @@ impl ServiceCounters {
     pub fn forget_later(&self) {
         let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.forgotten_later.add(1);
+    }
+
+    /// Counts metrics of the service by a thread other than the worker. The call may wait for another such thread.
+    pub fn count_later(&self, count: impl FnOnce(&OwnMetrics)) {
+        let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        count(&self.own_later);
     }
 
     /// What was counted of requests, by all threads.

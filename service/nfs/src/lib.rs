@@ -9,6 +9,7 @@ mod export;
 mod files;
 mod gate;
 mod handle;
+mod meter;
 mod mount;
 mod program;
 mod reply;

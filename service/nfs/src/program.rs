@@ -8,6 +8,8 @@ use twinpath_rpc::nfs3_types::mount::mountstat3;
 use twinpath_rpc::nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use twinpath_rpc::nfs3_types::{mount, nfs3};
 use twinpath_rpc::{Handled, Program, Refusal, Request, Results, Transport};
+use twinpath_service::{OwnMetrics, ServiceCounters};
+use twinpath_time::{Duration, Instant};
 
 use crate::HANDLE_MAX;
 use crate::call::Call;
@@ -15,6 +17,7 @@ use crate::caller::Caller;
 use crate::export::Export;
 use crate::files::Files;
 use crate::gate::{Admission, Bounds, Gate};
+use crate::meter::{self, Meter};
 use crate::mount::{MountCall, Mounts};
 use crate::server::{Context, Server, Sizes, WouldBlock};
 
@@ -82,6 +85,9 @@ pub trait ThreadFiles: Clone + Send + 'static {
     /// The same for a worker: what would wait is [`Fault::WouldBlock`](crate::Fault::WouldBlock).
     type Quick: Files + Send;
 
+    /// The time, for what is counted: that of the clock by which calls arrive.
+    fn now() -> Instant;
+
     /// The file system for a worker, if it has one.
     fn quick(&self) -> Option<Self::Quick>;
 
@@ -100,6 +106,7 @@ pub struct NfsProgram<T: ThreadFiles> {
     stream: Sizes,
     gate: Gate,
     quick: Option<T::Quick>,
+    meter: Meter,
 }
 
 impl<T: ThreadFiles> NfsProgram<T> {
@@ -109,7 +116,7 @@ impl<T: ThreadFiles> NfsProgram<T> {
     pub fn new(server: Arc<Server>, files: T, datagram: Sizes, stream: Sizes, bounds: Bounds) -> Self {
         let gate = Gate::new(bounds, server.exports.iter().count());
         let quick = files.quick();
-        Self { server, files, datagram, stream, gate, quick }
+        Self { server, files, datagram, stream, gate, quick, meter: Meter::default() }
     }
 
     fn context(&self, request: &Request<'_>) -> Context {
@@ -130,7 +137,8 @@ impl<T: ThreadFiles> NfsProgram<T> {
     pub fn sibling(&self) -> Self {
         let (server, files) = (Arc::clone(&self.server), self.files.clone());
         let (quick, gate) = (files.quick(), self.gate.for_worker());
-        Self { server, files, datagram: self.datagram, stream: self.stream, gate, quick }
+        let (datagram, stream, meter) = (self.datagram, self.stream, Meter::default());
+        Self { server, files, datagram, stream, gate, quick, meter }
     }
 }
 
@@ -176,11 +184,13 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
                 return Ok(Handled::Now);
             }
         };
+        let asked = (request.procedure, request.args.len());
         let is_asking = matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. });
         if is_asking
             && let Some(files) = &mut self.quick
-            && self.server.call(files, &context, &call, results.buffer()).is_ok()
+            && let Some(done) = carried_out(&self.server, files, &context, asked, &call, results)
         {
+            self.meter.count(&meter::Call { took: T::now().since(request.arrival.now), ..done });
             return Ok(Handled::Now);
         }
         let pass = match self.gate.admit(lane, request.arrival.peer, request.arrival.now) {
@@ -192,17 +202,30 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
                 return Ok(Handled::Now);
             }
         };
-        let (procedure, args) = (request.procedure, request.args.to_vec());
-        let (server, files) = (Arc::clone(&self.server), self.files.clone());
+        let (procedure, args, arrived) = (request.procedure, request.args.to_vec(), request.arrival.now);
+        let (server, files, meter) = (Arc::clone(&self.server), self.files.clone(), self.meter.clone());
         Ok(Handled::LaterIn(
             lane,
             Box::new(move |results| {
                 let _pass = pass;
                 let call = Call::read(procedure, &args)?;
-                let done = files.with(|files| server.call(files, &context, &call, results.buffer()))?;
-                done.map_err(|WouldBlock| Refusal::SystemError)
+                let done = files.with(|files| {
+                    carried_out(&server, files, &context, (procedure, args.len()), &call, results)
+                })?;
+                // This file system may wait.
+                let done = done.ok_or(Refusal::SystemError)?;
+                meter.count_later(&meter::Call { took: T::now().since(arrived), ..done });
+                Ok(())
             }),
         ))
+    }
+
+    fn define(&mut self, metrics: &mut OwnMetrics) {
+        self.meter.define(metrics);
+    }
+
+    fn count_in(&mut self, counters: &Arc<ServiceCounters>) {
+        self.meter.count_in(counters);
     }
 
     fn lanes(&self) -> u32 {
@@ -214,6 +237,24 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
     }
 }
 
+/// Carries a call out, and says what is counted of it, but for the time. `asked`: its procedure, and the length of its
+/// arguments, bytes. `None`: the file system must not wait, and would have to.
+fn carried_out<F: Files>(
+    server: &Server,
+    files: &mut F,
+    context: &Context,
+    (procedure, args): (u32, usize),
+    call: &Call<'_>,
+    results: &mut Results<'_>,
+) -> Option<meter::Call> {
+    let out = results.buffer();
+    let start = out.len();
+    server.call(files, context, call, out).ok()?;
+    // The status is their first word.
+    let failed = out.get(start..start + 4).is_some_and(|status| status != [0; 4]);
+    Some(meter::Call { procedure, took: Duration::ZERO, failed, args, results: out.len() - start })
+}
+
 /// MOUNT versions 1 to 3. Version 2 is version 1 with a procedure more, which is refused.
 pub struct MountProgram<T: ThreadFiles> {
     nfs: NfsProgram<T>,
@@ -223,7 +264,7 @@ pub struct MountProgram<T: ThreadFiles> {
 impl<T: ThreadFiles> MountProgram<T> {
     /// Gives out handles of what `nfs` serves.
     #[must_use]
-    pub fn new(nfs: NfsProgram<T>, mounts: Arc<Mounts>) -> Self {
+    pub const fn new(nfs: NfsProgram<T>, mounts: Arc<Mounts>) -> Self {
         Self { nfs, mounts }
     }
 }

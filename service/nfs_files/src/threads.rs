@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use twinpath_nfs::ThreadFiles;
 use twinpath_rpc::Refusal;
+use twinpath_sys::clock;
 use twinpath_sys::file_rights::own_mask;
+use twinpath_time::Instant;
 
 use super::{HostExports, HostFiles, QuickFiles};
 
@@ -28,6 +30,10 @@ impl HostThreads {
 impl ThreadFiles for HostThreads {
     type Files = HostFiles;
     type Quick = QuickFiles;
+
+    fn now() -> Instant {
+        clock::now()
+    }
 
     fn quick(&self) -> Option<QuickFiles> {
         QuickFiles::new(&self.0)

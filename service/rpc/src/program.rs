@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use nfs3_types::xdr_codec::Pack;
-use twinpath_service::Name;
+use twinpath_service::{Name, OwnMetrics, ServiceCounters};
 use twinpath_time::{Duration, Instant};
 
 use crate::auth::Credential;
@@ -210,6 +211,13 @@ pub trait Program: Send {
     /// The refusal that the caller gets instead of results. Arguments that cannot be decoded are
     /// GARBAGE_ARGS. Trailing bytes are ignored, because servers on libtirpc never see them.
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal>;
+
+    /// Defines metrics of its own. Called twice, with one set for the worker and one for other threads: both times it has
+    /// to define the same ones in the same order, and the same identifiers are good for both.
+    fn define(&mut self, _metrics: &mut OwnMetrics) {}
+
+    /// Gets the counters of its worker's server with these metrics.
+    fn count_in(&mut self, _counters: &Arc<ServiceCounters>) {}
 
     /// Makes the same program for one more worker. State that workers share is shared here.
     fn for_worker(&self) -> Box<dyn Program>;

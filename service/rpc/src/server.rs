@@ -94,12 +94,13 @@ impl Server {
         let kept = |entry: &Entry| SUCCESS_LEN + entry.program.run_once_max();
         let kept_max = entries.iter().filter(|entry| entry.once).map(kept).max();
         let kept_max = kept_max.map(|longest| longest.max(refusal::REPLY_MAX));
+        let counters = counters_of(&mut entries);
         Ok(Self {
             entries,
             duplicates: kept_max.map(|kept_max| Arc::new(Duplicates::new(limits, kept_max, seed))),
             scratch: Vec::with_capacity(MARK_LEN + reply_max),
             reply_max,
-            counters: Arc::default(),
+            counters,
         })
     }
 
@@ -109,12 +110,14 @@ impl Server {
     pub fn for_worker(&self) -> Self {
         let entries =
             self.entries.iter().map(|entry| Entry { program: entry.program.for_worker(), ..*entry });
+        let mut entries: Vec<_> = entries.collect();
+        let counters = counters_of(&mut entries);
         Self {
-            entries: entries.collect(),
+            entries,
             duplicates: self.duplicates.clone(),
             scratch: Vec::with_capacity(MARK_LEN + self.reply_max),
             reply_max: self.reply_max,
-            counters: Arc::default(),
+            counters,
         }
     }
 
@@ -436,6 +439,17 @@ impl Server {
         self.counters.answered.add(1);
         Outcome::Done
     }
+}
+
+/// Counters of a server of these programs, with the metrics that each of them defines.
+fn counters_of(entries: &mut [Entry]) -> Arc<ServiceCounters> {
+    let mut counters = ServiceCounters::default();
+    for own in [&mut counters.own, &mut counters.own_later] {
+        entries.iter_mut().for_each(|entry| entry.program.define(own));
+    }
+    let counters = Arc::new(counters);
+    entries.iter_mut().for_each(|entry| entry.program.count_in(&counters));
+    counters
 }
 
 /// How a message was handled.

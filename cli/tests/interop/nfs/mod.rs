@@ -119,6 +119,16 @@ fn files_are_made_written_read_and_renamed_over_both_transports_and_paths() {
             let root = client.mount(text(&path)).expect("mounted");
             walk(&mut client, &root, &path, data_max);
         }
+        let own = &server.show("services")[0]["own"];
+        let own = own.as_array().expect("its metrics");
+        let count = |name: &str| {
+            own.iter().find(|own| own["name"] == name).map_or(0, |own| own["count"].as_u64().unwrap())
+        };
+        assert_eq!(
+            (count("write"), count("write_failed"), count("rename"), count("getattr_failed")),
+            (8, 0, 2, 2)
+        );
+        assert!(count("results_bytes") > 3 << 20, "{own:?}");
         assert_eq!(server.interrupt(), Some(0));
     }
 }

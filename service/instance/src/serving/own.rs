@@ -6,16 +6,17 @@ use twinpath_service::{MetricName, ServiceCounters};
 /// The metrics of all clones of a service, added up: each clone has the same ones, in the same order.
 pub fn own_metrics<'a>(clones: impl Iterator<Item = &'a ServiceCounters>) -> Vec<OwnMetric> {
     let (mut sums, mut histograms): (Vec<OwnMetric>, Vec<(MetricName, Times)>) = (Vec::new(), Vec::new());
-    for counters in clones {
-        let counted = counters.own.counters().map(|it| ("counter", it));
-        let counted = counted.chain(counters.own.reasons().map(|it| ("reason", it)));
+    // A service that counts on other threads as well has its metrics twice.
+    for own in clones.flat_map(|counters| [&counters.own, &counters.own_later]) {
+        let counted = own.counters().map(|it| ("counter", it));
+        let counted = counted.chain(own.reasons().map(|it| ("reason", it)));
         for (at, (kind, (name, count))) in counted.enumerate() {
             match sums.get_mut(at) {
                 Some(sum) => sum.count += count,
                 None => sums.push(metric(name, kind, count)),
             }
         }
-        for (at, (name, times)) in counters.own.histograms().enumerate() {
+        for (at, (name, times)) in own.histograms().enumerate() {
             match histograms.get_mut(at) {
                 Some((_, sum)) => *sum = sum.with(&times),
                 None => histograms.push((name, times)),

@@ -20,6 +20,10 @@ impl ThreadFiles for Shared {
     type Files = Memory;
     type Quick = Memory;
 
+    fn now() -> Instant {
+        Instant::ZERO + Duration::from_micros(5)
+    }
+
     fn quick(&self) -> Option<Memory> {
         None
     }
@@ -122,4 +126,19 @@ fn mount_and_nfs_are_one_server() {
     assert!(results(&listed).expect("accepted").windows(9).any(|bytes| bytes == b"192.0.2.1"));
     let missing = client.send(0, 7, (100_005, 4, 0), &[]);
     assert_eq!(results(&missing), Err(Refusal::ProgramMismatch { low: 1, high: 3 }));
+}
+
+#[test]
+fn each_procedure_has_its_calls_counted_with_their_time_and_their_failures() {
+    let mut client = Client::new();
+    let root = client.root.clone();
+    client.nfs(1000, 1, P::NFSPROC3_GETATTR, &GETATTR3args { object: root.clone() });
+    client.nfs(1000, 2, P::NFSPROC3_LOOKUP, &LOOKUP3args { what: at(&root, "none") });
+    let own = &client.rpc.counters().own_later;
+    let times: Vec<_> = own.histograms().filter(|(_, times)| times.count() > 0).collect();
+    let counts = times.iter().map(|(name, times)| (name.name, times.count(), times.quantile(0.5).is_some()));
+    assert_eq!(counts.collect::<Vec<_>>(), [("getattr", 1, true), ("lookup", 1, true)]);
+    let counted = |name: &str| own.counters().find(|(known, _)| known.name == name).expect("defined").1;
+    assert_eq!((counted("getattr_failed"), counted("lookup_failed")), (0, 1));
+    assert!(counted("results_bytes") > 88 && counted("args_bytes") > 20);
 }
