@@ -1,5 +1,6 @@
 //! Tests of `serve nfs`: a client mounts directories of this host, over UDP and TCP, on both paths.
 
+mod bench;
 mod client;
 mod fuse;
 
