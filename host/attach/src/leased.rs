@@ -242,9 +242,11 @@ impl LeasedInterface {
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let target = Target { ifindex: link.ifindex, mac, addresses, claims: Vec::new() };
         let (capacity, processes) = (sockets.clamp(1, SOCKETS_MAX), processes.max(1));
+        // Holders take checksums that are left to hardware on virtual devices only.
+        let load_now = || Leases::load(processes, capacity, facts.is_virtual());
         let mut leases = match load {
-            Load::AtOnce => Leases::load(processes, capacity),
-            Load::WhenIdle => when_idle(LOADS_WHEN_IDLE, || Leases::load(processes, capacity)),
+            Load::AtOnce => load_now(),
+            Load::WhenIdle => when_idle(LOADS_WHEN_IDLE, load_now),
         }?;
         leases.attach(target.ifindex, facts.tc_attach())?;
         // Loaded now, because a process that leaves its ring's contents to others waits for this. Without

@@ -72,6 +72,21 @@ struct {
 
 struct slots_inner no_slots SECTION(".maps");
 
+/* The place of a slot, with the process in the upper half. */
+INLINE struct slot *slot_at(__u64 place)
+{
+	__u32 process = place >> 32, number = (__u32)place;
+	void *slots = map_lookup(&slots_of, &process);
+
+	return slots ? map_lookup(slots, &number) : 0;
+}
+#define SLOT_AT slot_at
+
+#include "cut.h"
+
+/* Not 0 if rings take coalesced datagrams, each by itself. Constant once loaded. */
+const volatile __u32 takes_datagrams = 0;
+
 /* What no process can write, for each lease of each process. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
@@ -206,19 +221,26 @@ INLINE void pass_by(struct direct *ring, __u32 *count)
 		__sync_fetch_and_add(&ring->ended, 1);
 }
 
-/* Takes a slot; null if the ring is closed, or was closed because it is full or its lease has expired. */
-INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __u64 *filled)
+struct taken {
+	struct slot *last; /* null if none were taken */
+	__u64 filled;	   /* its sequence once it holds the frame */
+	__u64 first;	   /* position of the first slot */
+};
+
+/* Takes `count` slots that follow each other, all or none. None if the ring is closed, or was closed because it is full or its
+ * lease has expired, and none of several if it is open for one frame only. */
+INLINE struct taken take_slots(struct direct *ring, void *slots, __u32 number, const __u32 count)
 {
 	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
 		__u64 word = *(volatile __u64 *)&ring->head;
-		__u64 position = word & POSITION;
-		__u64 lap = position & ~(__u64)slot_mask;
-		__u32 place = number * (slot_mask + 1) + (__u32)(position - lap);
-		__u64 next = word + 1;
+		__u64 first = word & POSITION, last = first + count - 1;
+		__u64 lap = last & ~(__u64)slot_mask;
+		__u32 place = number * (slot_mask + 1) + (__u32)(last - lap);
+		__u64 next = word + count;
 		struct slot *slot;
 		__u64 sequence;
 
-		if (!(word & OPEN))
+		if (!(word & OPEN) || (word & SINGLE && count > 1))
 			break;
 		if ((long long)(ktime_get_ns() - *(volatile __u64 *)&ring->until) > 0) {
 			__sync_fetch_and_add(&ring->lapsed, 1);
@@ -234,37 +256,79 @@ INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __
 		}
 		if (word & SINGLE)
 			next &= ~(OPEN | SINGLE);
-		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, next) == word) {
-			*filled = lap + 1;
-			return slot;
-		}
+		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, next) == word)
+			return (struct taken){ .last = slot, .filled = lap + 1, .first = first };
 	}
-	return 0;
+	return (struct taken){ .last = 0 };
 }
 
-/* Puts a frame into the ring of a lease, unless the kernel must decide. Returns 0 if the frame is for the kernel. */
-CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 len, int is_doubtful)
+/* Whether the address is one of this host's. */
+INLINE int is_host(const struct host *host)
+{
+	const __u32 zero = 0, *address = host->address;
+	const struct host_bits *bits = map_lookup(&host_bits, &zero);
+	__u32 bit = (address[0] ^ address[1] ^ address[2] ^ address[3]) * 0x9e3779b1 >> 20;
+
+	return bits && bits->words[bit / 64] >> (bit % 64) & 1 && map_lookup(&hosts, host);
+}
+
+/* Whether the kernel may drop the frame because of its source (ip_route_input_slow and fib_validate_source, ip6_rcv_core).
+ * Such a frame is not put into a ring. The kernel accepts some of them. */
+INLINE int is_doubtful(const __u8 *bytes)
+{
+	struct host host = {};
+
+	if (*(const __u16 *)(bytes + 12) == be16(IPV4)) {
+		__u8 first = bytes[ETH_LEN + 12];
+
+		/* Of no network, loopback, multicast, reserved. */
+		if (first == 0 || first == 127 || first >= 224)
+			return 1;
+		host.family = 4;
+		host.address[0] = *(const __u32 *)(bytes + ETH_LEN + 12);
+	} else {
+		const __u32 *source = (const __u32 *)(bytes + ETH_LEN + 8);
+
+		/* Unspecified, loopback, mapped and others that begin with zeros; multicast. */
+		if (!(source[0] | source[1]) || bytes[ETH_LEN + 8] == 0xff)
+			return 1;
+		host.family = 6;
+		for (int word = 0; word < 4; word++)
+			host.address[word] = source[word];
+	}
+	return is_host(&host);
+}
+
+/* Puts a frame into the ring of a lease, unless the kernel must decide: of coalesced datagrams all or none, each by itself. Returns
+ * 0 if the frame is for the kernel. */
+CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, const struct frame *frame)
 {
 	void *rings = map_lookup(&rings_of, &process), *slots;
+	struct cut cut = { .count = 1 };
+	struct taken taken = { .last = 0 };
 	struct direct *ring;
-	struct slot *slot;
-	__u64 filled = 0, *put;
+	__u64 *put;
 
 	if (!rings)
 		return 0;
 	ring = map_lookup(rings, &number);
 	if (!ring)
 		return 0;
+	if (frame->segment_len)
+		cut = cut_of(frame);
 	slots = map_lookup(&slots_of, &process);
-	slot = slots && !is_doubtful ? take_slot(ring, slots, number, &filled) : 0;
-	if (slot && fill(skb, slot, filled, len)) {
-		put = map_lookup(&put_for, &process);
-		if (put)
-			(*put)++;
-		return 1;
+	if (slots && cut.count && !is_doubtful(frame->bytes))
+		taken = take_slots(ring, slots, number, cut.count);
+	if (taken.last && frame->segment_len) {
+		fill_datagrams(skb, (__u64)process << 32 | number * (slot_mask + 1), taken.first, &cut);
+	} else if (!taken.last || !fill(skb, taken.last, taken.filled, frame->len)) {
+		pass_by(ring, &ring->passed);
+		return 0;
 	}
-	pass_by(ring, &ring->passed);
-	return 0;
+	put = map_lookup(&put_for, &process);
+	if (put)
+		*put += cut.count;
+	return 1;
 }
 
 /* A frame that may be for any socket of a process is about to be passed to the kernel. */
@@ -343,43 +407,6 @@ INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 		found = (lessee->process + 1) << 16 | lessee->number;
 	sk_release(socket);
 	return found;
-}
-
-/* Whether the address is one of this host's. */
-INLINE int is_host(const struct host *host)
-{
-	const __u32 zero = 0, *address = host->address;
-	const struct host_bits *bits = map_lookup(&host_bits, &zero);
-	__u32 bit = (address[0] ^ address[1] ^ address[2] ^ address[3]) * 0x9e3779b1 >> 20;
-
-	return bits && bits->words[bit / 64] >> (bit % 64) & 1 && map_lookup(&hosts, host);
-}
-
-/* Whether the kernel may drop the frame because of its source (ip_route_input_slow and fib_validate_source, ip6_rcv_core).
- * Such a frame is not put into a ring. The kernel accepts some of them. */
-INLINE int is_doubtful(const __u8 *bytes)
-{
-	struct host host = {};
-
-	if (*(const __u16 *)(bytes + 12) == be16(IPV4)) {
-		__u8 first = bytes[ETH_LEN + 12];
-
-		/* Of no network, loopback, multicast, reserved. */
-		if (first == 0 || first == 127 || first >= 224)
-			return 1;
-		host.family = 4;
-		host.address[0] = *(const __u32 *)(bytes + ETH_LEN + 12);
-	} else {
-		const __u32 *source = (const __u32 *)(bytes + ETH_LEN + 8);
-
-		/* Unspecified, loopback, mapped and others that begin with zeros; multicast. */
-		if (!(source[0] | source[1]) || bytes[ETH_LEN + 8] == 0xff)
-			return 1;
-		host.family = 6;
-		for (int word = 0; word < 4; word++)
-			host.address[word] = source[word];
-	}
-	return is_host(&host);
 }
 
 /* A frame that was in a ring has come back: it is for the socket of its lease, or for nobody. */
@@ -467,7 +494,13 @@ INLINE int is_others(const struct __sk_buff *skb)
 CALLED int look_closely(struct __sk_buff *skb)
 {
 	__u64 head[HEAD_WORDS] = {};
-	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	struct frame frame = {
+		.bytes = (const __u8 *)head + HEAD_AT,
+		.vlan = VLAN_NONE,
+		/* As in twinpath_filter_datagrams (packet.c): a guest's frame may be of any kind. */
+		.segment_len = takes_datagrams && skb->gso_segs ? skb->gso_size : 0,
+		.segments = skb->gso_segs,
+	};
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
 	__u32 number, lease;
@@ -482,7 +515,7 @@ CALLED int look_closely(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	lease = lease_of(skb, frame.bytes);
-	if (lease && put_leased(skb, (lease >> 16) - 1, lease & 0xffff, frame.len, is_doubtful(frame.bytes))) {
+	if (lease && put_leased(skb, (lease >> 16) - 1, lease & 0xffff, &frame)) {
 		cpu->counters[CLAIMED]++;
 		cpu->counters[WITHHELD]++;
 		return TCX_DROP;

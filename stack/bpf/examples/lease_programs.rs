@@ -73,7 +73,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
 }
 
 fn program() -> Result<Leases, Box<dyn Error>> {
-    let mut leases = Leases::load(32, SOCKETS)?;
+    let mut leases = Leases::load(32, SOCKETS, true)?;
     leases.attach(IFINDEX, TcAttach::Tcx)?;
     Ok(leases)
 }

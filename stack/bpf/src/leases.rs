@@ -100,11 +100,12 @@ impl std::fmt::Debug for Leases {
 
 impl Leases {
     /// Loads the program for `processes` processes with up to `capacity` sockets each. Nothing is attached or
-    /// claimed yet, and no process has rings.
+    /// claimed yet, and no process has rings. `takes_datagrams`: rings also take coalesced datagrams, each by itself, whose
+    /// checksums are left to hardware; otherwise they are the kernel's.
     ///
     /// # Errors
     /// [`SteerError::Queue`] for more than [`LEASES_MAX`] or [`PROCESSES_MAX`]; [`SteerError::Object`], [`SteerError::Program`].
-    pub fn load(processes: u32, capacity: u32) -> Result<Self, SteerError> {
+    pub fn load(processes: u32, capacity: u32, takes_datagrams: bool) -> Result<Self, SteerError> {
         for (asked, max) in [(capacity, LEASES_MAX), (processes, PROCESSES_MAX)] {
             if asked > max {
                 return Err(SteerError::Queue { queue: asked, max });
@@ -118,6 +119,8 @@ impl Leases {
         loader.override_global("processes_max", &processes, true);
         let mark = drawn_mark();
         loader.override_global("handing_mark", &mark, true);
+        let takes_datagrams = u32::from(takes_datagrams);
+        loader.override_global("takes_datagrams", &takes_datagrams, true);
         for name in ["rings_of", "slots_of", "put_for"] {
             loader.map_max_entries(name, processes);
         }

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use twinpath_leases::WhyKernel;
 use twinpath_leases::sockets::{SocketPath, UdpSocket};
+use twinpath_sys::udp_socket::set_segment_size;
 use twinpath_worker::idle::Mode;
 
 use crate::Link;
@@ -108,6 +109,40 @@ fn what_waits_in_the_kernels_socket_is_received_by_calls_that_do_not_wait() {
         }
         socket.set_nonblocking(false).unwrap();
     }
+}
+
+/// What a peer sends by one call (`UDP_SEGMENT`) crosses the link as one frame.
+#[test]
+fn coalesced_datagrams_come_by_the_ring_each_by_itself() {
+    let Some(link) = Link::new() else { return };
+    let socket = link.socket("[::]:7012");
+    socket.set_mode(Mode::Poll);
+    let mut buffer = [0; 2048];
+    for (from, to) in [("10.9.0.2:0", "10.9.0.1:7012"), ("[fd00:9::2]:0", "[fd00:9::1]:7012")] {
+        let peer = link.peer(from);
+        echo(&socket, &peer, to, b"first");
+        for (segment, len) in [(100, 39 * 100 + 7), (1, 64), (1400, 5 * 1400 + 1)] {
+            let sent: Vec<u8> = (0..len).map(|at| (at / segment) as u8).collect();
+            set_segment_size(&peer, segment as u16).unwrap();
+            let begun = Instant::now();
+            // On a machine that is busy, leases lapse before a datagram comes.
+            loop {
+                let before = socket.counts().by_ring;
+                peer.send_to(&sent, to).unwrap();
+                for datagram in sent.chunks(segment) {
+                    let (len, _) = socket.recv_from(&mut buffer).unwrap();
+                    assert_eq!(&buffer[..len], datagram, "{segment}, {to}");
+                }
+                let by_ring = socket.counts().by_ring - before;
+                if by_ring == len.div_ceil(segment) as u64 || begun.elapsed() > crate::PATIENCE {
+                    break;
+                }
+            }
+        }
+        set_segment_size(&peer, 0).unwrap();
+    }
+    let counts = socket.counts();
+    assert!(counts.by_ring > 200 && counts.refused == 0, "{counts:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 use twinpath_bpf::{Assigned, LEASE_SLOTS, Leases, TcAttach};
 use twinpath_claims::{Claim, Table};
 use twinpath_frame::Mapping;
-use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_rings::direct::{DirectFrame, DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_sys::netns::Namespace;
 use twinpath_sys::packet_socket::interface_index;
@@ -21,7 +21,8 @@ use twinpath_sys::{PacketSocket, clock};
 use twinpath_test_rig::ip_here;
 use twinpath_time::Instant;
 use twinpath_wire::checksum::Sum;
-use twinpath_wire::{Mac, Protocol};
+use twinpath_wire::udp_frame::parse;
+use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, Protocol};
 
 use crate::common::run;
 
@@ -53,7 +54,7 @@ fn table() -> Table {
 
 /// The programs with one process.
 fn leases() -> Leases {
-    let mut leases = Leases::load(2, 4).unwrap();
+    let mut leases = Leases::load(2, 4, true).unwrap();
     assert_eq!(leases.admit().unwrap(), Some(0));
     leases.apply_and_settle(&table()).unwrap();
     leases
@@ -376,6 +377,62 @@ fn a_full_ring_ends_the_lease_and_loses_nothing() {
         assert!(!put(program, &frame(9, u32::MAX)));
         assert!((1..LEASE_SLOTS).all(|number| take(&mut lease) == Some((9, number))));
         assert_eq!(lease.next(now()), Next::Socket);
+    });
+}
+
+/// Runs the program with a frame of datagrams of `segment` bytes each; returns whether it was put into a ring.
+fn put_coalesced(leases: &mut Leases, payload: &[u8], segment: u32) -> bool {
+    let mut frame = frame(9, 0);
+    frame.truncate(42);
+    frame.extend(payload);
+    let udp_len = (8 + payload.len()) as u16;
+    frame[16..18].copy_from_slice(&(20 + udp_len).to_be_bytes());
+    let ip_checksum = Sum::ZERO.bytes(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&ip_checksum.to_be_bytes());
+    frame[38..40].copy_from_slice(&udp_len.to_be_bytes());
+    let left = Sum::ZERO.bytes(&frame[26..34]).field(17).field(udp_len).fold();
+    frame[40..42].copy_from_slice(&left.to_be_bytes());
+    // `struct __sk_buff` of linux/bpf.h.
+    let mut context = [0; 180];
+    context[164..168].copy_from_slice(&(payload.len() as u32).div_ceil(segment).to_ne_bytes());
+    context[176..].copy_from_slice(&segment.to_ne_bytes());
+    match run(leases.program().unwrap(), &frame, Some(&context), 1).return_value {
+        TCX_DROP => true,
+        TCX_NEXT => false,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn coalesced_datagrams_are_put_into_the_ring_each_by_itself_and_all_or_none() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        leases.assign(socket.as_fd(), first(0)).unwrap();
+        let mut lease = lease_of(&leases, 0);
+        let payload: Vec<u8> = (0..100 * 10 + 3).map(|at| (at / 10) as u8).collect();
+        open(&mut lease, Room::One);
+        assert!(!put_coalesced(&mut leases, &payload, 10), "there is room for one");
+        assert_eq!((lease.next(now()), lease.view().ends().by_program), (Next::Socket, 1));
+        for lap in 0..5 {
+            open(&mut lease, Room::All);
+            // The third one has no room.
+            let were_put: Vec<_> = (0..3).map(|_| put_coalesced(&mut leases, &payload, 10)).collect();
+            assert_eq!(were_put, [true, true, false], "{lap}");
+            for number in 0..2 {
+                for sent in payload.chunks(10) {
+                    assert_eq!(lease.next(now()), Next::Ring);
+                    let check = |frame: DirectFrame<'_>| {
+                        let datagram = parse(frame.bytes, ChecksumTrust::AcceptPartial).unwrap();
+                        assert_eq!(datagram.checksum, ChecksumFound::Partial);
+                        assert!(frame.is_cut && frame.bytes[datagram.payload] == *sent, "{number}");
+                    };
+                    lease.take(check).unwrap();
+                }
+            }
+            assert_eq!(lease.next(now()), Next::Socket);
+        }
+        assert_eq!(lease.view().ends().full, 5);
     });
 }
 
