@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use twinpath_bpf::describes_datagrams;
+use twinpath_sys::udp_socket::{set_option, set_segment_size};
 use twinpath_test_rig::{few_or_all, run};
 
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, SETUPS, ask, until};
@@ -104,7 +105,7 @@ fn coalesced_datagrams_are_answered_datagram_by_datagram() {
                 server.worker("frames_out") > before
             });
             let before = server.worker("kernel_requests");
-            twinpath_sys::udp_socket::set_segment_size(&socket, 100).unwrap();
+            set_segment_size(&socket, 100).unwrap();
             let sent: Vec<u8> = (0..39 * 100 + 7).map(|at| (at / 100) as u8).collect();
             socket.send_to(&sent, (target, PORT)).unwrap();
             let mut answers: Vec<_> = (0..40)
@@ -124,6 +125,50 @@ fn coalesced_datagrams_are_answered_datagram_by_datagram() {
         }
         assert_eq!(server.interrupt(), Some(0));
     }
+}
+
+/// Of linux/socket.h and linux/udp.h.
+const SOL_UDP: i32 = 17;
+const UDP_GRO: i32 = 104;
+
+/// Replies of one turn to one peer leave as one frame, which the peer's kernel cuts for its sockets, or passes on (`UDP_GRO`).
+#[test]
+fn replies_that_leave_as_one_frame_reach_each_kind_of_socket_as_they_are() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&["--path", "packet", "--mode", "interrupt"]);
+    for (client, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
+        for joins in [false, true] {
+            let socket = rig.client_udp(client, 0);
+            until("the worker answers", || {
+                let before = server.worker("frames_out");
+                ask(&socket, target, PORT, b"first");
+                server.worker("frames_out") > before
+            });
+            set_option(&socket, SOL_UDP, UDP_GRO, joins.into()).unwrap();
+            set_segment_size(&socket, 100).unwrap();
+            let sent: Vec<u8> = (0..39 * 100 + 7).map(|at| (at / 100) as u8).collect();
+            socket.send_to(&sent, (target, PORT)).unwrap();
+            let (mut came, mut lengths) = (Vec::new(), Vec::new());
+            while came.len() < sent.len() {
+                let mut answer = vec![0; 65_536];
+                let (len, _) = socket.recv_from(&mut answer).expect("each datagram is answered");
+                came.extend_from_slice(&answer[..len]);
+                lengths.push(len);
+            }
+            assert!(came == sent, "in order");
+            let single = sent.chunks(100).map(<[u8]>::len).collect::<Vec<_>>();
+            assert!(joins || lengths == single, "{lengths:?}");
+        }
+    }
+    if describes_datagrams() {
+        let interfaces = server.show("interfaces");
+        let joined = interfaces[0]["queues"][0]["frames_joined"].as_u64();
+        assert_eq!(joined, Some(4 * 40));
+    }
+    assert_eq!(server.interrupt(), Some(0));
 }
 
 /// Nothing but TCP comes here, so each figure is of a wake-up by its bytes.

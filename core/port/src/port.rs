@@ -67,9 +67,9 @@ impl GsoKinds {
 pub struct LinkState {
     /// MTU, bytes.
     pub mtu: u32,
-    /// Whether the kernel segments super-frames on this host's side of the link. Only then may they be sent:
-    /// otherwise a packet socket of the peer could receive them whole.
-    pub cuts_super_frames: bool,
+    /// Whether datagrams may leave as super-frames, because whoever is at the other end of the link gets such frames from
+    /// the kernel's sockets, too.
+    pub takes_super_frames: bool,
 }
 
 impl LinkState {

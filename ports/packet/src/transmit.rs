@@ -103,7 +103,7 @@ impl Transmitter {
 
     /// Sets the state of the link.
     pub(crate) fn changed(&mut self, link: LinkState) {
-        self.joins = link.cuts_super_frames && self.joiner.is_some();
+        self.joins = link.takes_super_frames && self.joiner.is_some();
         self.queue.iter_mut().for_each(|queue| queue.changed(link));
     }
 

@@ -217,7 +217,7 @@ fn a_queue_carries_several_ports_that_come_and_go() {
     assert_eq!(rig.came(std::slice::from_mut(&mut outside)), [[0]]);
     assert_eq!(rig.came(&mut wires), [vec![1], vec![]]);
     // A change concerns one port, and a port that is removed is found no more.
-    rig.tell(Command::LinkChanged { ifindex: 11, link: LinkState { mtu: 40, cuts_super_frames: false } });
+    rig.tell(Command::LinkChanged { ifindex: 11, link: LinkState { mtu: 40, takes_super_frames: false } });
     rig.send(&mut outside, &[0, 1]);
     assert_eq!(rig.came(std::slice::from_mut(&mut outside)), [[0]]);
     assert_eq!(rig.came(&mut wires), [[0_u8; 0]; 2], "too long for the MTU of port 1");

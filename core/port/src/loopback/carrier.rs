@@ -216,7 +216,7 @@ mod tests {
         for port in [7, 8] {
             assert!(queue.add(LoopbackCarrier::port(port, u32::from(port))).is_ok());
         }
-        let link = LinkState { mtu: 1000, cuts_super_frames: false };
+        let link = LinkState { mtu: 1000, takes_super_frames: false };
         let carrier = queue.carrier().expect("it carries several");
         assert_eq!(carrier.port_changed(7, link).map(|now| now.frame_len_max), Some(1014));
         assert_eq!(carrier.ports().get(8).map(|port| port.capabilities), Some(PLAIN));

@@ -84,7 +84,7 @@ fn frames_are_made_to_fit_the_present_mtu() {
     let (mut worker, _commands) = worker(Does::default());
     let (port, _peer) = loopback::pair(PortId::default(), PortId { port: 1, queue: 0 }).expect("eventfd");
     worker.attach(Box::new(port));
-    worker.link_changed(0, LinkState { mtu: 1300, cuts_super_frames: false });
+    worker.link_changed(0, LinkState { mtu: 1300, takes_super_frames: false });
     assert_eq!(worker.ports.attached()[0].capabilities().frame_len_max, 1314);
 }
 

@@ -37,10 +37,12 @@ const ARPHRD_ETHER: u16 = 1;
 // linux/if.h, linux/if_link.h
 const IFF_LOOPBACK: u32 = 1 << 3;
 const IFF_RUNNING: u32 = 1 << 6;
+const IFLA_QDISC: u16 = 6;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
-const IFLA_MAX_MTU: u16 = 51;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
+/// The queueing discipline that passes each frame on at once (net/sched/sch_generic.c).
+const NO_QUEUE: &str = "noqueue";
 
 // linux/if_addr.h
 const IFA_F_OPTIMISTIC: u8 = 0x04;
@@ -136,7 +138,7 @@ pub fn link(header: LinkHeader, attributes: Attributes<'_>) -> Option<Link> {
         name: String::new(),
         mac: None,
         mtu: 0,
-        mtu_max: None,
+        has_queue: true,
         up: has(IFF_UP),
         running: has(IFF_RUNNING),
         ethernet,
@@ -158,7 +160,7 @@ pub fn link(header: LinkHeader, attributes: Attributes<'_>) -> Option<Link> {
             IFLA_IFNAME => link.name = text(value),
             IFLA_ADDRESS if ethernet => link.mac = mac(value),
             IFLA_MTU => link.mtu = number.unwrap_or(0),
-            IFLA_MAX_MTU => link.mtu_max = index,
+            IFLA_QDISC => link.has_queue = text(value) != NO_QUEUE,
             IFLA_MASTER => link.master = index,
             IFLA_LINK => link.lower = index,
             IFLA_LINK_NETNSID => lower_elsewhere = true,

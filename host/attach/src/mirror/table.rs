@@ -21,8 +21,8 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Largest MTU that the device accepts, bytes; `None` if it does not report one.
-    pub mtu_max: Option<u32>,
+    /// Whether frames may wait in a queueing discipline, as was said last: a change of the discipline alone is not told.
+    pub has_queue: bool,
     /// Set up by the administrator.
     pub up: bool,
     /// Has carrier.
@@ -54,18 +54,18 @@ impl Link {
         if self.up && self.running { "up" } else { "down" }
     }
 
-    /// Whether the kernel segments super-frames before they leave by this link, whatever its offloads
-    /// report. A veth does so if its peer has an XDP program, which shows in the device's largest MTU
-    /// (`veth_xdp_set`, drivers/net/veth.c).
+    /// Whether datagrams may leave by this link as super-frames. A veth passes them on to its peer whole, or cuts them if
+    /// that one has an XDP program (`veth_xdp_set`, drivers/net/veth.c). A queueing discipline would hold them, and
+    /// frames that leave on their own, which bypass it, would overtake them.
     #[must_use]
-    fn cuts_super_frames(&self) -> bool {
-        self.kind == "veth" && self.mtu_max.is_some_and(|mtu| mtu < u32::from(u16::MAX))
+    fn takes_super_frames(&self) -> bool {
+        self.kind == "veth" && !self.has_queue
     }
 
     /// The state of the link for the ports on it.
     #[must_use]
     pub fn for_ports(&self) -> LinkState {
-        LinkState { mtu: self.mtu, cuts_super_frames: self.cuts_super_frames() }
+        LinkState { mtu: self.mtu, takes_super_frames: self.takes_super_frames() }
     }
 
     /// Whether a change from `self` to `now` can change the egress of replies.

@@ -22,7 +22,7 @@ fn link(ifindex: u32) -> Link {
         name: format!("if{ifindex}"),
         mac: Some(OURS),
         mtu: 1500,
-        mtu_max: None,
+        has_queue: false,
         up: true,
         running: true,
         ethernet: true,

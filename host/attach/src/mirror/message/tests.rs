@@ -60,13 +60,13 @@ fn a_link_is_read_with_its_kind_master_and_program() {
         .u32(IFLA_MTU, 1400)
         .u32(IFLA_MASTER, 9)
         .u32(IFLA_LINK, 3)
-        .u32(IFLA_MAX_MTU, 0)
+        .text(IFLA_QDISC, "noqueue")
         .u32(IFLA_NUM_RX_QUEUES, 4)
         .nested(IFLA_LINKINFO, &info)
         .nested(IFLA_XDP, &xdp);
     let Some(Change::Link(link)) = change(RTM_NEWLINK, &message) else { panic!("a link expected") };
     assert_eq!((link.name.as_str(), link.kind.as_str(), link.mtu), ("v100", "vlan", 1400));
-    assert_eq!((link.port_kind.as_str(), link.mtu_max), ("bridge", None));
+    assert_eq!((link.port_kind.as_str(), link.has_queue), ("bridge", false));
     assert_eq!((link.rx_queues, link.tx_queues), (4, 1));
     assert_eq!((link.master, link.lower, link.xdp_program), (Some(9), Some(3), Some(44)));
     assert_eq!((link.mac, link.up, link.running), (Some(Mac([2, 0, 0, 0, 0, 1])), true, false));

@@ -10,7 +10,7 @@ fn link(ifindex: u32, name: &str) -> Link {
         name: name.to_owned(),
         mac: Some(Mac([2, 0, 0, 0, 0, ifindex as u8])),
         mtu: 1500,
-        mtu_max: None,
+        has_queue: false,
         up: true,
         running: true,
         ethernet: true,
@@ -66,6 +66,15 @@ fn what_changes_nothing_means_nothing() {
     ] {
         assert_eq!(effects(&mut tables, gone), []);
     }
+}
+
+#[test]
+fn super_frames_leave_by_a_veth_alone_and_only_where_nothing_holds_them() {
+    let veth = link(2, "near");
+    assert!(veth.for_ports().takes_super_frames);
+    let held = Link { has_queue: true, ..veth.clone() };
+    let card = Link { kind: String::new(), ..veth };
+    assert!([held, card].iter().all(|link| !link.for_ports().takes_super_frames));
 }
 
 #[test]
