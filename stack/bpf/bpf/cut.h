@@ -109,17 +109,16 @@ GLOBAL int fill_datagram(struct __sk_buff *skb, __u64 place, __u64 filled, __u64
 	return 0;
 }
 
-/* Fills the slots that were taken for a frame, from position `first` on. `base` is the place of the ring's first slot. */
+/* Fills the slots that were taken for a frame, from position `first` on. `base` is the place of the ring's first slot. The first
+ * one is filled last: a reader on another CPU then finds all of them, and can reply to all at once. */
 INLINE void fill_datagrams(struct __sk_buff *skb, __u64 base, __u64 first, const struct cut *cut)
 {
 	const __u32 family = cut->headers_len == IPV6_HEADERS ? OF_IPV6 : 0;
 
-	for (__u32 number = 0; number < DATAGRAMS_MAX; number++) {
+	for (__u32 left = cut->count; left > 0 && left <= DATAGRAMS_MAX; left--) {
+		__u32 number = left - 1, at = number * cut->segment_len, len = cut->payload_len - at;
 		__u64 position = first + number, lap = position & ~(__u64)slot_mask;
-		__u32 at = number * cut->segment_len, len = cut->payload_len - at;
 
-		if (number >= cut->count)
-			break;
 		if (len > cut->segment_len)
 			len = cut->segment_len;
 		fill_datagram(skb, base + (position - lap), lap + 1, (__u64)at << 32 | family | len, number);
