@@ -55,13 +55,16 @@ pub(super) fn run(
             Ok(ThreadMeasured { summary, cpu_time, transfers: Some(transfers), complaint, broken })
         })
         .collect::<Result<Vec<_>, SocketError>>()?;
-    let notes = match plan.mode {
-        Mode::Adaptive => vec![format!(
+    let mut notes = Vec::new();
+    if plan.mode == Mode::Adaptive {
+        notes.push(format!(
             "adaptive on kernel sockets: asks without sleeping for {} us after each reply, then sleeps",
             ADAPTIVE_SPIN.as_micros()
-        )],
-        Mode::Interrupt | Mode::Poll => Vec::new(),
-    };
+        ));
+    }
+    if plan.segments {
+        notes.push("requests that are due leave as one message (UDP_SEGMENT, UDP_GRO)".to_owned());
+    }
     Ok(Measured { threads, path: "kernel".to_owned(), allocations_per_packet: None, notes })
 }
 
@@ -78,6 +81,7 @@ impl Client {
             wait: wait_of(plan.mode),
             load: plan.thread_load(index),
             batch: plan.batch,
+            segments: plan.segments,
             nagle: plan.nagle,
             source: plan.source,
             cpu: plan.thread_cpu(index),

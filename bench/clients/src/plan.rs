@@ -67,6 +67,8 @@ pub struct RunPlan {
     pub threads: u32,
     /// Several messages per system call.
     pub batch: bool,
+    /// With `batch` over UDP: as one message, and replies as the kernel has coalesced them.
+    pub segments: bool,
     /// Nagle's algorithm, on streams.
     pub nagle: bool,
     /// The port that clients on kernel sockets send from.

@@ -22,6 +22,9 @@ pub struct ClientConfig {
     /// Whether requests that are due at the same time share a send call, and replies that have arrived
     /// share a receive call.
     pub batch: bool,
+    /// With `batch` over UDP, whether such requests leave as one message, which the kernel or the device segments
+    /// (`UDP_SEGMENT`), and replies are received as the kernel has coalesced them (`UDP_GRO`).
+    pub segments: bool,
     /// Over TCP, whether the kernel may hold back a request while earlier ones are unacknowledged, so that
     /// several leave in one segment (Nagle's algorithm, RFC 9293, 3.7.4). If not, `TCP_NODELAY` is set.
     pub nagle: bool,

@@ -1,4 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
 
@@ -6,6 +7,7 @@ use twinpath_load::{Codec, Echo as Pattern, Limit, LoadConfig, Summary};
 use twinpath_time::Duration;
 
 use super::*;
+use crate::burst::{Burst, receive_coalesced};
 use crate::socket::Source;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -18,7 +20,16 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
     let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
-    ClientConfig { target, wait, load, batch: false, nagle: false, source: Source::Any, cpu: None }
+    ClientConfig {
+        target,
+        wait,
+        load,
+        batch: false,
+        segments: false,
+        nagle: false,
+        source: Source::Any,
+        cpu: None,
+    }
 }
 
 fn echo(len: usize) -> Box<dyn Codec> {
@@ -86,6 +97,45 @@ fn every_udp_server_answers_every_request_once() {
             }
         }
     }
+}
+
+#[test]
+fn a_client_of_segments_gets_each_reply_once() {
+    for (len, ip, inflight) in [(64, LOCAL, 200), (1200, LOCAL_V6, 1), (1200, LOCAL, 128)] {
+        for method in [EchoMethod::Single, EchoMethod::Batch(64), EchoMethod::Segments(64)] {
+            let server = udp_server(ip, Wait::Sleep, method, Peers::Any);
+            let mut config = client(server.address(), Wait::SpinThenSleep(Duration::ZERO), inflight, 300);
+            (config.batch, config.segments) = (true, true);
+            let progress = Progress::default();
+            let (_, outcome) = beside(
+                |stop| server.run(stop),
+                || udp_client(&config, echo(len), &Stop::new(), &progress).unwrap(),
+            );
+            let Summary { sent, received, lost, corrupt, duplicates, .. } = outcome.summary;
+            let what = format!("{method:?} {len} {ip} {inflight}");
+            assert_eq!((sent, received, lost, corrupt, duplicates), (300, 300, 0, 0, 0), "{what}");
+            assert_eq!(progress.answered(), 300, "{what}");
+        }
+    }
+}
+
+#[test]
+fn segments_cross_as_one_message_each_way() {
+    let (socket, address) = crate::socket::bind_udp(SocketAddr::new(LOCAL, 0)).unwrap();
+    receive_coalesced(&socket).unwrap();
+    crate::socket::set_receive_timeout(&socket, Duration::from_secs(10)).unwrap();
+    let mut config = client(address, Wait::Sleep, 64, 64);
+    (config.batch, config.segments) = (true, true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut burst = Burst::new(1, DATAGRAM_BYTES);
+            assert_eq!(burst.receive(socket.as_fd(), false, true, true), Ok(1));
+            assert_eq!((burst.payload(0).len(), burst.segment_size(0)), (64 * 100, 100));
+            burst.send_segmented(socket.as_fd(), 0..1, 100, true).unwrap();
+        });
+        let outcome = udp_client(&config, echo(100), &Stop::new(), &Progress::default()).unwrap();
+        assert_eq!(outcome.summary.received, 64);
+    });
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The UDP client: it offers a [`Load`] over one connected socket.
 //!
 //! Without `batch`, one send carries one request and one receive takes one reply. With `batch`, a system
-//! call sends all requests that are due, or receives all replies that have arrived, up to [`BURST_MAX`].
+//! call sends all requests that are due, or receives all replies that have arrived, up to [`BURST_MAX`]. With `segments`,
+//! the requests of such a call are one message, and replies come as the kernel has coalesced them.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,11 +15,16 @@ use twinpath_load::{Codec, Load, RequestId};
 use twinpath_sys::{affinity, clock};
 use twinpath_time::Instant;
 
-use crate::burst::{BURST_MAX, Burst};
+use crate::burst::{BURST_MAX, Burst, receive_coalesced};
 use crate::client::{Account, Transfers, set_timer_slack};
+use crate::segments::MESSAGE_BYTES_MAX;
 use crate::socket::{connect_udp, is_icmp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
+use crate::udp_echo::DATAGRAM_BYTES;
 use crate::{ClientConfig, ClientOutcome, SocketError};
+
+/// Messages of coalesced replies that a call receives.
+const COALESCED: usize = 4;
 
 /// Offers the load on the calling thread until it is done or `stop` is requested.
 ///
@@ -44,11 +51,15 @@ impl UdpClient {
     /// Opens the socket; nothing is sent.
     ///
     /// # Errors
-    /// The configuration is impossible, or there is no route to the target.
+    /// The configuration is impossible, there is no route to the target, or the kernel lacks `UDP_GRO`.
     pub fn connect(config: &ClientConfig, codec: Box<dyn Codec>) -> Result<Self, SocketError> {
         config.load.validate()?;
         let socket = connect_udp(config.target, config.source)?;
         set_receive_timeout(&socket, config.load.loss_timeout)?;
+        if config.segments {
+            receive_coalesced(&socket)
+                .map_err(|source| SocketError::Option { option: "UDP_GRO", source: source.into() })?;
+        }
         Ok(Self { config: *config, codec, socket })
     }
 
@@ -77,6 +88,8 @@ struct Flow {
     reply_room: usize,
     /// Requests to be sent, then received replies.
     burst: Burst,
+    /// For coalesced replies.
+    coalesced: Option<Burst>,
     ids: [RequestId; BURST_MAX],
     /// Whether any reply has arrived: before the first one, a refusal means that nobody listens.
     answered: bool,
@@ -85,14 +98,19 @@ struct Flow {
 
 impl Flow {
     fn new(config: ClientConfig, codec: &dyn Codec, socket: Arc<OwnedFd>) -> Self {
-        let slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
+        let request_len = codec.request_len_max();
+        let mut slots = if config.batch { (config.load.inflight as usize).min(BURST_MAX) } else { 1 };
+        if config.segments {
+            slots = slots.min(MESSAGE_BYTES_MAX / request_len.max(1)).max(1);
+        }
         // One byte more than expected, so that a longer reply is detected.
         let reply_room = codec.reply_len_max() + 1;
         Self {
             config,
             socket,
             reply_room,
-            burst: Burst::new(slots, reply_room.max(codec.request_len_max())),
+            burst: Burst::new(slots, reply_room.max(request_len)),
+            coalesced: config.segments.then(|| Burst::new(COALESCED, DATAGRAM_BYTES)),
             ids: [0; BURST_MAX],
             answered: false,
             transfers: Transfers::default(),
@@ -118,11 +136,12 @@ impl Flow {
             if stop.is_requested() {
                 break;
             }
-            now = self.take_replies(count, load);
-            if count > 0 {
+            let (taken, replies) = self.take_replies(count, load);
+            now = taken;
+            if replies > 0 {
                 last_reply = now;
                 self.answered = true;
-                progress.add(count as u64);
+                progress.add(replies as u64);
             }
             if load.is_hopeless(now) {
                 break;
@@ -131,21 +150,37 @@ impl Flow {
         Ok(())
     }
 
-    /// Passes on the received replies. Returns when the last one was verified; with `batch`, when the first one was
-    /// about to be verified.
+    /// Passes on the replies of the received messages. Returns when the last one was verified; with `batch`, when the
+    /// first one was about to be verified; and their number.
     #[inline]
-    fn take_replies(&mut self, count: usize, load: &mut Load) -> Instant {
+    fn take_replies(&mut self, count: usize, load: &mut Load) -> (Instant, usize) {
+        if let Some(coalesced) = &self.coalesced {
+            let now = clock::now();
+            let mut replies = 0;
+            for slot in 0..count {
+                let message = coalesced.payload(slot);
+                let each = match coalesced.segment_size(slot) {
+                    0 => message.len().max(1),
+                    size => usize::from(size),
+                };
+                for reply in message.chunks(each) {
+                    load.reply(reply, now);
+                    replies += 1;
+                }
+            }
+            return (now, replies);
+        }
         if count == 1 {
             let answer = load.check(self.burst.payload(0));
             let now = clock::now();
             load.answer(answer, now);
-            return now;
+            return (now, 1);
         }
         let now = clock::now();
         for slot in 0..count {
             load.reply(self.burst.payload(slot), now);
         }
-        now
+        (now, count)
     }
 
     /// Sends the one request that is due, or all of them, in bursts.
@@ -172,11 +207,24 @@ impl Flow {
         }
     }
 
+    /// How many of the first of these requests have one length.
+    fn equal(&self, slots: Range<usize>) -> usize {
+        let first = self.burst.payload(slots.start).len();
+        slots.take_while(|slot| self.burst.payload(*slot).len() == first).count()
+    }
+
     fn send_burst(&mut self, count: usize) -> Result<(), SocketError> {
         let mut next = 0;
         while next < count {
+            let together = if self.config.segments { self.equal(next..count) } else { 1 };
             let sent = if count == 1 {
                 send(&self.socket, self.burst.payload(0), SendFlags::empty()).map(|_| 1)
+            } else if together > 1 {
+                let (slots, each) = (next..next + together, self.burst.payload(next).len());
+                let sent = self.burst.send_segmented(self.socket.as_fd(), slots, each as u16, false);
+                sent.map(|()| together)
+            } else if self.config.segments {
+                self.burst.send(self.socket.as_fd(), next..next + 1, false)
             } else {
                 self.burst.send(self.socket.as_fd(), next..count, false)
             };
@@ -189,7 +237,7 @@ impl Flow {
                 Err(Errno::INTR) => {}
                 // A datagram that the kernel refuses counts as lost.
                 Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) => {
-                    next += 1;
+                    next += together;
                     self.transfers.sends_refused += 1;
                 }
                 // Shut down: the caller will notice.
@@ -212,7 +260,9 @@ impl Flow {
             self.sleep_until(load.next_deadline(), now)?;
             nonblocking = true;
         }
-        let received = if self.burst.slots() == 1 {
+        let received = if let Some(coalesced) = &mut self.coalesced {
+            coalesced.receive(self.socket.as_fd(), nonblocking, false, true)
+        } else if self.burst.slots() == 1 {
             let flags = if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
             let received = recv(&self.socket, self.burst.payload_mut(0, self.reply_room), flags);
             received.map(|(len, _)| {
@@ -224,7 +274,8 @@ impl Flow {
         };
         match received {
             Ok(count) => {
-                self.transfers.received((0..count).map(|slot| self.burst.payload(slot).len()).sum());
+                let burst = self.coalesced.as_ref().unwrap_or(&self.burst);
+                self.transfers.received((0..count).map(|slot| burst.payload(slot).len()).sum());
                 Ok(count)
             }
             Err(error) if is_transient(error) => {

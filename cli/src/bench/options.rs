@@ -53,6 +53,10 @@ pub(crate) struct CommonArgs {
     /// sends one request or receives one reply
     #[arg(long)]
     pub(crate) batch: bool,
+    /// With --batch over UDP, send them as one message, which the kernel segments (UDP_SEGMENT), and receive replies as
+    /// it has coalesced them (UDP_GRO)
+    #[arg(long, requires = "batch")]
+    pub(crate) segments: bool,
     /// Over TCP, whether the kernel may hold a request back while earlier ones are unacknowledged, to send several in
     /// one segment (Nagle's algorithm) [default: as ksf's tools, on with several in flight; off with --batch or --rate]
     #[arg(long, value_enum, value_name = "ON_OFF")]

@@ -59,6 +59,8 @@ pub(crate) struct BenchPlan {
     pub(crate) mode: Mode,
     pub(crate) threads: u32,
     pub(crate) batch: bool,
+    /// With `batch` over UDP: as one message.
+    pub(crate) segments: bool,
     /// Over TCP, whether requests may wait for acknowledgements to leave in one segment.
     pub(crate) nagle: bool,
     /// The port that kernel sockets send from.
@@ -133,6 +135,7 @@ impl BenchPlan {
             mode: worker.mode.unwrap_or_default(),
             threads: args.threads,
             batch: args.batch,
+            segments: args.segments,
             nagle: nagle(args, transport)?,
             source: Source::Any,
             cpus,
@@ -169,6 +172,7 @@ impl BenchPlan {
             mode: self.mode,
             threads: self.threads,
             batch: self.batch,
+            segments: self.segments,
             nagle: self.nagle,
             source: self.source,
             cpus: self.cpus.clone(),
@@ -197,6 +201,10 @@ fn path_of(args: &CommonArgs, transport: Transport) -> anyhow::Result<PathAsked>
         path == PathAsked::Kernel || !args.batch,
         "--batch is for kernel sockets: the fast path makes no system call per request, and hands over together what \
          is due together"
+    );
+    ensure!(
+        transport == Transport::Udp || !args.segments,
+        "--segments is for UDP: TCP has segments of its own"
     );
     Ok(path)
 }
@@ -366,6 +374,8 @@ mod tests {
             ("127.0.0.1:7 --path fast", "use auto, xdp"),
             ("127.0.0.1:7 --on lo --tcp --path xdp", "--path xdp has no TCP"),
             ("127.0.0.1:7 --on lo --batch", "--batch is for kernel sockets"),
+            ("127.0.0.1:7 --segments", "--batch"),
+            ("127.0.0.1:7 --tcp --batch --segments", "--segments is for UDP"),
             ("127.0.0.1:7 --nagle on", "--nagle is for TCP"),
             ("127.0.0.1:7 -i 0", "0 iterations"),
             ("127.0.0.1:7 -q 50,x", "no list of percentiles"),

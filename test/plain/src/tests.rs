@@ -24,7 +24,16 @@ fn udp_server(ip: IpAddr, wait: Wait, method: EchoMethod, peers: Peers) -> UdpEc
 
 fn client(target: SocketAddr, wait: Wait, inflight: u32, count: u64) -> ClientConfig {
     let load = LoadConfig { inflight, limit: Limit::Count(count), ..LoadConfig::default() };
-    ClientConfig { target, wait, load, batch: false, nagle: false, source: Source::Any, cpu: None }
+    ClientConfig {
+        target,
+        wait,
+        load,
+        batch: false,
+        segments: false,
+        nagle: false,
+        source: Source::Any,
+        cpu: None,
+    }
 }
 
 fn echo(len: usize) -> Box<dyn Codec> {

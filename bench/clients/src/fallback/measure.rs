@@ -406,6 +406,7 @@ impl<'a> Bench<'a> {
             wait: self.wait(),
             load,
             batch: true,
+            segments: false,
             cpu: Some(self.peer_cpu),
         };
         let stop = Stop::new();
