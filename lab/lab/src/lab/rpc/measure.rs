@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         asked: How,
         rate: Option<f64>,
     ) -> anyhow::Result<Sample> {
-        if asked.get("client") != Some("fast") {
+        if !matches!(asked.get("client"), Some("fast" | "segments")) {
             return self.ask(&Target::twinpath(instance), asked, rate).await;
         }
         let before = instance.report().await?;

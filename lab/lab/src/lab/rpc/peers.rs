@@ -53,7 +53,7 @@ pub(super) fn hold(target: SocketAddr, connections: usize, never_read: bool) -> 
     args
 }
 
-/// A client. `how` has its transport (`client=tcp`, `udp`, or on the fast path `tcp-fast` or `fast`, which is UDP), `mode=`, calls in flight (`inflight=`),
+/// A client. `how` has its transport (`client=tcp`, `udp`, `segments`, which is UDP in super-frames, or on the fast path `tcp-fast` or `fast`, which is UDP), `mode=`, calls in flight (`inflight=`),
 /// `batch` if several calls may share a send, `threads=` for as many connections, `fragments=` for calls with AUTH_SYS in so many, and `getattr` for GETATTR of the file that the option `file` names instead of
 /// NULL. `rate`: calls per second.
 pub(crate) fn bench(
@@ -68,6 +68,7 @@ pub(crate) fn bench(
     let transport = match word("client")? {
         "tcp" => "--tcp --path kernel".to_owned(),
         "udp" => "--udp --path kernel".to_owned(),
+        "segments" => "--udp --path kernel --batch --segments".to_owned(),
         "tcp-fast" => format!("--tcp --path packet --on {}", CLIENT.interface),
         _ if inflight == "1" => format!("--udp --path auto --on {}", CLIENT.interface),
         _ => format!("--udp --path xdp --on {}", CLIENT.interface),
