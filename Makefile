@@ -15,7 +15,7 @@ FULL ?=
 # `make lab LAB=quick ARGS="--repeat 3"`
 LAB ?= quick
 # The labs of this run: `make lab LAB=all` measures what all of them have targets for, and keeps the ledger.
-LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc switch openflow stall sockets reflex adopt tcp,$(LAB))
+LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc nfs switch openflow stall sockets reflex adopt tcp,$(LAB))
 ARGS ?=
 # `make instructions BESIDE="twinpath-cli twinpath-lab"`: the counted program is built in one go with these packages, so that both use
 # what either has been built from.
@@ -185,9 +185,10 @@ clean: ## remove what was built
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s  %s\n", $$1, $$2 }' Makefile
 
-# The NFS server of `lab kni` and `lab rpc`.
+# The NFS server of `lab kni`, `lab rpc` and `lab nfs`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
 LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
+LAB_PACKAGES_nfs := $(LAB_PACKAGES_kni)
 
 # The switches of `lab switch`: Open vSwitch, DPDK's testpmd with the drivers and the libraries that it is linked with, and what both
 # need. They are unpacked, not installed, so that no service of theirs starts here.

@@ -71,6 +71,10 @@ pub(super) enum Peer {
     ShmReflect(reflect::ShmArgs),
     /// Serve a tree of files by nfs-ganesha
     NfsServer(nfs::ServerArgs),
+    /// Make such a tree, and have twinpath serve it
+    NfsTree(nfs::TreeArgs),
+    /// Mount such a tree by the kernel's own client, and work with files in it
+    NfsMounted(nfs::MountedArgs),
     /// Walk such a tree as a kernel client's `ls -last -R` does
     NfsWalk(nfs::WalkArgs),
     /// Mount such a tree by the kernel's own client and run `ls -last -R` over it
@@ -154,6 +158,8 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
         Peer::FrameSource(args) => switch::send(&args)?,
         Peer::XdpSink(args) => switch::sink(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
+        Peer::NfsTree(args) => return nfs::keep(&args),
+        Peer::NfsMounted(args) => return nfs::work(&args),
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),
         Peer::NfsLs(args) => return nfs::list(&args),

@@ -31,7 +31,7 @@ pub(crate) struct ListReport {
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let directory = tempfile::tempdir().context("cannot make a directory to mount on")?;
     mounts::hide(&[])?;
-    attach(args.target, &args.export, directory.path())?;
+    attach((args.target, MOUNT_PORT), &args.export, "tcp", MountFlags::RDONLY, directory.path())?;
     let listed = listed(directory.path(), &args.shape);
     // Also after a failure, whose reason comes first: the directory cannot be removed while something is mounted on it.
     let detached = unmount(directory.path(), UnmountFlags::empty());
@@ -41,15 +41,21 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts with NFSv3 over TCP at given ports, so that neither portmapper nor lock manager is needed (nfs(5)).
-fn attach(server: SocketAddr, export: &Path, directory: &Path) -> anyhow::Result<()> {
+/// Mounts with NFSv3 at given ports, so that neither portmapper nor lock manager is needed (nfs(5)).
+pub(super) fn attach(
+    (server, mount_port): (SocketAddr, u16),
+    export: &Path,
+    proto: &str,
+    flags: MountFlags,
+    directory: &Path,
+) -> anyhow::Result<()> {
     let (address, port) = (server.ip(), server.port());
     let options = format!(
-        "addr={address},vers=3,proto=tcp,port={port},mountaddr={address},mountproto=tcp,mountport={MOUNT_PORT},nolock"
+        "addr={address},vers=3,proto={proto},port={port},mountaddr={address},mountproto={proto},mountport={mount_port},nolock"
     );
     let source = format!("{address}:{}", export.display());
     let options = CString::new(options)?;
-    mount(source.as_str(), directory, "nfs", MountFlags::RDONLY, options.as_c_str()).with_context(|| {
+    mount(source.as_str(), directory, "nfs", flags, options.as_c_str()).with_context(|| {
         format!("cannot mount {source} by the kernel's NFS client: does this kernel have nfs and nfsv3?")
     })
 }

@@ -4,7 +4,9 @@
 //! The server is Debian's. Our client speaks NFSv3 over an ordinary blocking TCP socket with one call outstanding, as a
 //! kernel client's threads do when `ls` reads one name after the other.
 
+mod keeper;
 mod listing;
+mod mounted;
 mod portmapper;
 mod server;
 mod transport;
@@ -14,8 +16,10 @@ mod walk;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub(super) use self::keeper::keep;
 pub(crate) use self::listing::ListReport;
 pub(super) use self::listing::list;
+pub(super) use self::mounted::work;
 pub(crate) use self::server::find_ganesha;
 pub(super) use self::server::serve;
 pub(crate) use self::tree::Shape;
@@ -34,6 +38,24 @@ pub(crate) struct ServerArgs {
     directory: PathBuf,
     #[command(flatten)]
     shape: Shape,
+    /// Clients may change the tree
+    #[arg(long)]
+    writable: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TreeArgs {
+    /// An empty directory: the tree goes to its `tree`, on a tmpfs that only the server sees
+    #[arg(long)]
+    directory: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+    /// Kill twinpath so often, and start it again at once
+    #[arg(long)]
+    kill_every_ms: Option<u64>,
+    /// Arguments of twinpath
+    #[arg(last = true, required = true)]
+    args: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -57,6 +79,26 @@ pub(crate) struct ListArgs {
     /// The exported path
     #[arg(long)]
     export: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct MountedArgs {
+    /// The NFS server
+    target: SocketAddr,
+    /// The port of its MOUNT service
+    #[arg(long)]
+    mount_port: u16,
+    /// The exported path, which clients may change
+    #[arg(long)]
+    export: PathBuf,
+    /// tcp or udp
+    #[arg(long)]
+    proto: String,
+    /// How long to read and write at random, seconds
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
     #[command(flatten)]
     shape: Shape,
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -40,20 +40,25 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<ExitCode> {
     let directory = std::fs::canonicalize(&args.directory)
         .with_context(|| format!("no directory {}", args.directory.display()))?;
     let export = directory.join("tree");
-    std::fs::create_dir(&export).with_context(|| format!("cannot create {}", export.display()))?;
     // Before the event loop, so that processes started later see the same mounts.
-    let (run, state) = (Path::new("/run"), Path::new("/var/lib/nfs"));
-    let hidden: Vec<_> = [run, state, &export].into_iter().filter(|path| path.is_dir()).collect();
-    mounts::hide(&hidden)?;
-    tree.create(&export)?;
-    crate::plain::on_event_loop(run_ganesha(&program, &directory, &export))?;
+    create_hidden(&tree, &export, &[Path::new("/run"), Path::new("/var/lib/nfs")])?;
+    let access = if args.writable { "RW" } else { "RO" };
+    crate::plain::on_event_loop(run_ganesha(&program, &directory, &export, access))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow::Result<()> {
+/// Creates a tree on a tmpfs that only this process sees, and empties these directories for it, too.
+pub(super) fn create_hidden(tree: &Tree, export: &Path, emptied: &[&Path]) -> anyhow::Result<()> {
+    std::fs::create_dir(export).with_context(|| format!("cannot create {}", export.display()))?;
+    let hidden: Vec<_> = emptied.iter().copied().chain([export]).filter(|path| path.is_dir()).collect();
+    mounts::hide(&hidden)?;
+    tree.create(export)
+}
+
+async fn run_ganesha(program: &Path, directory: &Path, export: &Path, access: &str) -> anyhow::Result<()> {
     let mut told = crate::plain::EndSignals::new()?;
     let (config, log) = (directory.join("ganesha.conf"), directory.join("ganesha.log"));
-    std::fs::write(&config, configuration(export)?)
+    std::fs::write(&config, configuration(export, access)?)
         .with_context(|| format!("cannot write {}", config.display()))?;
     let mut ganesha = start(program, directory, &config, &log)?;
     let serving = async {
@@ -78,7 +83,7 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
 }
 
 fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow::Result<Child> {
-    let mut command = std::process::Command::new(program);
+    let mut command = Command::new(program);
     let pid_file = directory.join("ganesha.pid");
     let options = [("-f", config), ("-L", log), ("-p", &pid_file)];
     command.arg("-F").args(options.iter().flat_map(|(option, path)| [OsStr::new(*option), path.as_os_str()]));
@@ -87,7 +92,7 @@ fn start(program: &Path, directory: &Path, config: &Path, log: &Path) -> anyhow:
 }
 
 /// NFSv3 over TCP only; without lock manager, quota and grace period.
-fn configuration(export: &Path) -> anyhow::Result<String> {
+fn configuration(export: &Path, access: &str) -> anyhow::Result<String> {
     let path = std::str::from_utf8(export.as_os_str().as_bytes()).context("a path that is not UTF-8")?;
     ensure!(!path.contains(['"', '\\', '\n']), "ganesha's configuration cannot hold the path {path}");
     let mut text = String::new();
@@ -101,7 +106,7 @@ fn configuration(export: &Path) -> anyhow::Result<String> {
     writeln!(text, "NFSv4 {{ Graceless = true; UseGetpwnam = true; }}")?;
     writeln!(
         text,
-        "EXPORT {{ Export_Id = 1; Path = \"{path}\"; Pseudo = /tree; Protocols = 3; Transports = TCP; Access_Type = RO; \
+        "EXPORT {{ Export_Id = 1; Path = \"{path}\"; Pseudo = /tree; Protocols = 3; Transports = TCP; Access_Type = {access}; \
          Squash = No_Root_Squash; SecType = none, sys; FSAL {{ Name = VFS; }} }}"
     )?;
     Ok(text)
