@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "memory is mapped, and a function called on it")]
 
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
 use crate::arch;
@@ -26,6 +27,8 @@ pub fn with_room<W: FnOnce() -> R, R>(work: W) -> Option<R> {
         call.done = call.work.take().map(|work| work());
     }
     let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // A handler must not see this stack: those of garbage collectors read from where they are to the end of the thread's.
+    let [mut all, mut before] = [const { MaybeUninit::<libc::sigset_t>::zeroed() }; 2];
     let mut call = Call { work: Some(work), done: None };
     // SAFETY: new memory, of nobody else. It ends at the end of a page, and is not used any more when the call returns. The function takes
     // what is passed with it.
@@ -34,7 +37,10 @@ pub fn with_room<W: FnOnce() -> R, R>(work: W) -> Option<R> {
         if stack == libc::MAP_FAILED {
             return None;
         }
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         arch::call_on(stack.byte_add(LEN), run::<W, R>, (&raw mut call).cast());
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
         libc::munmap(stack, LEN);
     }
     call.done
