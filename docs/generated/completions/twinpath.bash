@@ -558,7 +558,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__nfs)
-            opts="-l -u -p -a -j -c -i -m -q -x -H -d -h --export --proc --file --size --file-size --writes-per-commit --mount-port --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --loss-max --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
+            opts="-l -u -p -a -j -c -i -m -q -x -H -d -h --export --proc --file --size --file-size --writes-per-commit --mount-port --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --segments --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --loss-max --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -684,6 +684,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s u -l udp -d 'Over UDP'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l tcp -d 'Over TCP, one connection per thread'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l batch -d 'Send all requests that are due with one call, and receive all waiting replies with one; without it, each call sends one request or receives one reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l segments -d 'With --batch over UDP, send them as one message, which the kernel segments (UDP_SEGMENT), and receive replies as it has coalesced them (UDP_GRO)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -l paper -d 'Measure as ksf\'s README does: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; other options override that'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s m -l running-average -d 'Report the average of the runs so far instead of their median'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from nfs" -s x -l extended -d 'Show more: times and rates of the threads, system calls, CPU time per request'
