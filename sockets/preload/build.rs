@@ -13,6 +13,9 @@ const LIBRARY: &str = "libtwinpath_preloader.so";
 /// For the linker: which code and data of this package's library lie together.
 const ORDER: &str = "order.ld";
 
+/// Linkers that do not take such a file beside their own. GNU ld and lld do.
+const UNABLE: [&str; 3] = ["gold", "mold", "wild"];
+
 /// Every program loads it: each segment, each relocation and each page that is written costs. A function of the C library is looked up
 /// when it is called first, as most programs call few. The unwinder is a part of it: most programs have none.
 const SHORT: [&str; 10] = [
@@ -33,7 +36,14 @@ fn main() {
     println!("cargo:rerun-if-changed=../preloader");
     let order = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join(ORDER);
     println!("cargo:rerun-if-changed={ORDER}");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", order.display());
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    if UNABLE.iter().any(|linker| flags.contains(linker)) {
+        println!(
+            "cargo:warning=this linker cannot order the library's code: programs that fork often lose some speed under twinpath run"
+        );
+    } else {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", order.display());
+    }
     let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let (out, target) = (PathBuf::from(variable("OUT_DIR")), variable("TARGET"));
     let build = out.join("preloader");

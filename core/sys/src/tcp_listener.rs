@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
 use crate::udp_socket::bind_address;
@@ -91,15 +92,19 @@ fn listen_group_once(
     Ok(Group { listeners, guard: guard(address, port, vrf).ok() })
 }
 
-/// A listener for both families that nobody is to connect to: at the loopback address, and a port of the kernel's choice. Its
-/// filter has to drop all that arrives.
+/// A listener for both families that nobody is to connect to: at the loopback address, if the network namespace has it, and a
+/// port of the kernel's choice. Its filter drops all that arrives.
 ///
 /// # Errors
 /// What the kernel returns.
 pub fn out_of_reach() -> io::Result<OwnedFd> {
     let fd = open()?;
     crate::socket_filter::drop_all(&fd)?;
-    bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 0)))?;
+    match bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 0))) {
+        // It is bound to all addresses as it begins to listen.
+        Ok(()) | Err(Errno::ADDRNOTAVAIL) => {}
+        Err(error) => return Err(error.into()),
+    }
     rustix::net::listen(&fd, 0)?;
     Ok(fd)
 }

@@ -12,8 +12,9 @@ pub enum Order {
 
 /// Work that may block, and returns the reply.
 ///
-/// The work of a service has [lanes](crate::Service::lanes), such as one for each disk: threads that do not return block
-/// further work of their lane alone.
+/// The work of a service has [lanes](crate::Service::lanes), such as one for each disk: threads that do not return take no
+/// threads of another lane. The room for work that waits is that of all lanes together, so a service with several has to
+/// bound what it hands over for each.
 pub struct Work {
     lane: u32,
     run: Box<dyn FnOnce() -> Vec<u8> + Send>,

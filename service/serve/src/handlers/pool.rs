@@ -3,7 +3,8 @@
 //! waits: it submits to a bounded queue, and is woken by each reply.
 //!
 //! Work has lanes. Each lane has as many threads as the maximum at most, and its tasks beyond that wait beside the queue.
-//! There may be as many threads as all lanes need together, so a lane whose threads do not return blocks no other one.
+//! There may be as many threads as all lanes need together, so a lane whose threads do not return takes none of another one.
+//! What waits is bounded for all lanes together: a service with several bounds what waits in each.
 //!
 //! A thread that takes a task while no other thread waits for one starts a further thread first. A thread ends when another
 //! one has been waiting for as long as a thread may be idle.
