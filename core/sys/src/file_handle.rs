@@ -66,6 +66,35 @@ impl FileHandle {
     }
 }
 
+/// `struct fsuuid2` of linux/fs.h.
+#[repr(C)]
+struct FileSystemUuid {
+    len: u8,
+    uuid: [u8; 16],
+}
+
+/// `FS_IOC_GETFSUUID` of linux/fs.h, since Linux 6.9.
+const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
+
+/// ext2 to ext4, btrfs and tmpfs (linux/magic.h): their `f_fsid` depends on a UUID. That of others may be the number of a
+/// device, which another boot may change.
+const WITH_FSID: [u32; 3] = [0xef53, 0x9123_683e, 0x0102_1994];
+
+/// What tells a file system from others, also after a restart of the host, if it has that. `file` is any file of it that was
+/// opened without `O_PATH`.
+#[must_use]
+pub fn file_system_id(file: BorrowedFd<'_>) -> Vec<u8> {
+    let is_of_uuid = rustix::fs::fstatfs(file).is_ok_and(|stat| WITH_FSID.contains(&(stat.f_type as u32)));
+    if is_of_uuid {
+        return rustix::fs::fstatvfs(file).map_or(Vec::new(), |stat| stat.f_fsid.to_be_bytes().to_vec());
+    }
+    let mut found = FileSystemUuid { len: 0, uuid: [0; 16] };
+    // SAFETY: the kernel writes one `struct fsuuid2`, which lives across the call.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETFSUUID, &raw mut found) };
+    let len = if done == 0 { usize::from(found.len) } else { 0 };
+    found.uuid.get(..len).unwrap_or_default().to_vec()
+}
+
 /// Opens a file by its handle with flags of open(2), such as `O_PATH`. `mount` is any file of its file system that was
 /// opened without `O_PATH`. The thread needs CAP_DAC_READ_SEARCH.
 ///
@@ -92,6 +121,18 @@ mod tests {
     use twinpath_test_rig::root_or_skip;
 
     use super::*;
+
+    #[test]
+    fn two_file_systems_have_two_identities_and_one_has_the_same_everywhere() {
+        if !root_or_skip() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let id = |path: &std::path::Path| file_system_id(File::open(path).expect("there").as_fd());
+        let (here, shared) = (id(dir.path()), id("/dev/shm".as_ref()));
+        assert_eq!(here, id(dir.path().parent().expect("a folder")));
+        assert!(here != shared || here.is_empty(), "{here:?}");
+    }
 
     #[test]
     fn a_handle_opens_the_same_file_after_a_rename_and_none_after_it_is_gone() {

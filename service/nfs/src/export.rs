@@ -251,8 +251,7 @@ impl Exports {
     }
 
     /// The export that a path is in, and the names from its root to the path. The longest one wins, also if the client
-    /// may not use it: a directory within it is not reached through another export's rules. Slashes more than one
-    /// count as one.
+    /// may not use it: it is not mounted by another export's rules. Slashes more than one count as one.
     #[must_use]
     pub fn of_path<'a>(&self, path: &'a [u8]) -> Option<(&Export, impl Iterator<Item = &'a [u8]> + use<'a>)> {
         fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {

@@ -2,6 +2,7 @@
 //! signed: one that was guessed or altered opens nothing.
 
 use std::hash::Hasher as _;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
@@ -73,19 +74,36 @@ impl Handle {
 
 /// The secret that signs handles. It is kept for as long as handles shall hold.
 #[derive(Clone)]
-pub struct HandleSecret([u8; 16]);
+pub struct HandleSecret {
+    secret: [u8; 16],
+    /// The number of each export, and what tells its root from all other directories.
+    roots: Arc<[(u32, Vec<u8>)]>,
+}
 
 impl HandleSecret {
     /// A secret of 16 random bytes.
     #[must_use]
-    pub const fn new(secret: [u8; 16]) -> Self {
-        Self(secret)
+    pub fn new(secret: [u8; 16]) -> Self {
+        Self { secret, roots: Arc::default() }
+    }
+
+    /// The same secret for handles of exports with these roots. A root is named by what tells it from all other directories.
+    ///
+    /// The number of an export may come to stand for another directory: its disk is not mounted, or another one is, and a
+    /// key of the former file system is that of some file in the present one. So the root is signed too, and handles of
+    /// another root are stale.
+    #[must_use]
+    pub fn for_roots(&self, roots: impl Iterator<Item = (u32, Vec<u8>)>) -> Self {
+        Self { secret: self.secret, roots: roots.collect() }
     }
 
     /// SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF"), as the kernel's server signs.
-    fn sign(&self, bytes: &[u8]) -> [u8; MAC_LEN] {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
+    fn sign(&self, bytes: &[u8], export: u32) -> [u8; MAC_LEN] {
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(bytes);
+        if let Some((_, root)) = self.roots.iter().find(|(number, _)| *number == export) {
+            hasher.write(root);
+        }
         hasher.finish().to_le_bytes()
     }
 
@@ -98,7 +116,7 @@ impl HandleSecret {
         bytes[4..HEAD_LEN].copy_from_slice(&id.export.to_be_bytes());
         let signed = HEAD_LEN + key.len();
         bytes[HEAD_LEN..signed].copy_from_slice(key);
-        let mac = self.sign(&bytes[..signed]);
+        let mac = self.sign(&bytes[..signed], id.export);
         bytes[signed..signed + MAC_LEN].copy_from_slice(&mac);
         Handle { len: (signed + MAC_LEN) as u8, bytes }
     }
@@ -106,8 +124,8 @@ impl HandleSecret {
     /// The file of a handle.
     ///
     /// # Errors
-    /// BADHANDLE: it has not the form of a handle of ours. STALE: it is not signed with this secret. A client of Linux
-    /// looks the path up again after STALE alone.
+    /// BADHANDLE: it has not the form of a handle of ours. STALE: it is not signed with this secret for this root. A client
+    /// of Linux looks the path up again after STALE alone.
     pub fn open(&self, handle: &[u8]) -> Result<FileId, nfsstat3> {
         let Some(([version, kind, len, 0], rest)) = handle.split_first_chunk::<4>() else {
             return Err(nfsstat3::NFS3ERR_BADHANDLE);
@@ -120,20 +138,21 @@ impl HandleSecret {
             return Err(nfsstat3::NFS3ERR_BADHANDLE);
         }
         let (signed, mac) = handle.split_at(signed);
+        let export = u32::from_be_bytes(*export);
         // As one number, so the time that it takes says nothing about which byte differs.
-        if u64::from_le_bytes(self.sign(signed))
+        if u64::from_le_bytes(self.sign(signed, export))
             != mac.first_chunk().map_or(0, |mac| u64::from_le_bytes(*mac))
         {
             return Err(nfsstat3::NFS3ERR_STALE);
         }
         let key = FileKey::new(*kind, &signed[HEAD_LEN..]).ok_or(nfsstat3::NFS3ERR_BADHANDLE)?;
-        Ok(FileId { export: u32::from_be_bytes(*export), key })
+        Ok(FileId { export, key })
     }
 
     /// A number that only the owner of the secret can compute, never 0, for `parts`.
     #[must_use]
     pub fn verifier(&self, what: &[u8], key: &FileId) -> [u8; 8] {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
+        let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(what);
         hasher.write(&key.export.to_be_bytes());
         hasher.write(key.key.bytes());
@@ -166,6 +185,15 @@ mod tests {
         }
         assert_eq!(FileKey::new(1, &[0; FILE_KEY_MAX + 1]), None);
         assert_eq!(FileKey::new(1, &[0; 300]), None);
+    }
+
+    #[test]
+    fn a_handle_of_an_export_is_stale_once_its_number_stands_for_another_root() {
+        let secret = HandleSecret::new([7; 16]);
+        let of = |root: &[u8]| secret.for_roots([(0x0102_0304, root.to_vec()), (2, Vec::new())].into_iter());
+        let handle = of(b"a disk").handle(&id(12));
+        assert_eq!(of(b"a disk").open(handle.bytes()), Ok(id(12)));
+        assert_eq!(of(b"what is below it").open(handle.bytes()), Err(nfsstat3::NFS3ERR_STALE));
     }
 
     #[test]

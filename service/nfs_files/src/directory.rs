@@ -72,6 +72,8 @@ pub struct Directory {
     /// Not of `O_PATH`: handles are opened with it.
     mount: OwnedFd,
     root: Arc<OwnedFd>,
+    /// What tells the directory from all others.
+    identity: Vec<u8>,
     is_quick: bool,
 }
 
@@ -105,7 +107,9 @@ impl Directory {
             Ok(_) => {
                 let is_quick =
                     rustix::fs::fstatfs(&mount).is_ok_and(|fs| QUICK.contains(&(fs.f_type as u32)));
-                Ok(Self { mount, root: Arc::new(root), is_quick })
+                let identity =
+                    [&[key.kind()], key.bytes(), &file_handle::file_system_id(mount.as_fd())].concat();
+                Ok(Self { mount, root: Arc::new(root), identity, is_quick })
             }
             Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
             Err(errno) => Err(failed(errno)),
@@ -115,6 +119,12 @@ impl Directory {
     /// Whether attributes and names that the kernel has cached are found without waiting.
     pub(super) const fn is_quick(&self) -> bool {
         self.is_quick
+    }
+
+    /// What tells the directory from all others, also after a restart: its key, and its file system's identity.
+    #[must_use]
+    pub fn identity(&self) -> &[u8] {
+        &self.identity
     }
 
     /// What handles are opened with.
@@ -150,6 +160,10 @@ mod tests {
             let error = Directory::open(&path).expect_err("it cannot be").to_string();
             assert!(error.starts_with("cannot export /") && error.contains(part), "{error}");
         }
-        Directory::open(folder.path()).expect("an ordinary directory");
+        let open = |path: &Path| Directory::open(path).expect("an ordinary directory");
+        let within = folder.path().join("within");
+        std::fs::create_dir(&within).expect("made");
+        assert_eq!(open(&within).identity(), open(&within).identity());
+        assert_ne!(open(&within).identity(), open(folder.path()).identity());
     }
 }
