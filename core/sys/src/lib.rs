@@ -18,6 +18,7 @@ pub mod ethtool;
 pub mod event_loop;
 pub mod eventfd;
 pub mod fd_passing;
+pub mod file_data;
 pub mod file_handle;
 pub mod file_rights;
 pub mod fork;

@@ -99,6 +99,33 @@ impl HostExports {
             cache: Cache::default(),
         })
     }
+
+    /// Opens a file again, with the rights that the thread has.
+    fn reopen(&self, file: &HostFile, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // A device or pipe is not opened here: should a file be one nonetheless, opening it does not wait.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        rustix::fs::openat(&self.descriptors, file.name(), flags, Mode::empty())
+    }
+
+    /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
+    fn open_data(
+        &self,
+        who: &Caller,
+        open_as: OpenAs,
+        file: &HostFile,
+        flags: OFlags,
+    ) -> Result<(OwnedFd, Acting), Fault> {
+        match open_as {
+            OpenAs::Caller => {
+                let acting = acting(who)?;
+                Ok((self.reopen(file, flags).map_err(fault)?, acting))
+            }
+            OpenAs::Server => {
+                let data = self.reopen(file, flags).map_err(fault)?;
+                Ok((data, acting(who)?))
+            }
+        }
+    }
 }
 
 /// The files of exports, for one thread.
@@ -119,37 +146,9 @@ impl HostFiles {
         root.ok_or(Fault::Status(nfsstat3::NFS3ERR_STALE))
     }
 
-    /// Opens a file again, with the rights that the thread has.
-    fn reopen(&self, file: &HostFile, flags: OFlags) -> Result<OwnedFd, Fault> {
-        // A device or pipe is not opened here: should a file be one nonetheless, opening it does not wait.
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let opened = rustix::fs::openat(&self.exports.descriptors, self.name(file), flags, Mode::empty());
-        opened.map_err(fault)
-    }
-
     /// The name of a file in `/proc/self/fd`.
     fn name(&self, file: &HostFile) -> String {
         file.name()
-    }
-
-    /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
-    fn open_data(
-        &self,
-        who: &Caller,
-        open_as: OpenAs,
-        file: &HostFile,
-        flags: OFlags,
-    ) -> Result<(OwnedFd, Acting), Fault> {
-        match open_as {
-            OpenAs::Caller => {
-                let acting = acting(who)?;
-                Ok((self.reopen(file, flags)?, acting))
-            }
-            OpenAs::Server => {
-                let data = self.reopen(file, flags)?;
-                Ok((data, acting(who)?))
-            }
-        }
     }
 
     /// The file of a name, with the rights that the thread has.

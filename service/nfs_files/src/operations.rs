@@ -1,6 +1,6 @@
 //! The operations, each by the system calls that it is made of.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{
     Access, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags, StatxTimestamp, Timespec,
@@ -12,12 +12,14 @@ use twinpath_nfs::{
     Caller, Fault, FileId, FileKey, Files, Limits, Listed, Make, OpenAs, Rights, SetTime, Space, Sync,
 };
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
-use twinpath_sys::file_handle;
+use twinpath_sys::{file_data, file_handle};
 
 use super::{HostFile, HostFiles, above, acting, fault, key, permitted};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
+/// The most bytes that pad data in a reply (RFC 4506, 4.10).
+const PADDING_MAX: usize = 3;
 /// The most links that are promised: those of a directory of ext4.
 const LINK_MAX: u32 = 65_000;
 
@@ -130,6 +132,20 @@ impl HostFiles {
     }
 }
 
+/// Appends at most `count` bytes of a file from `offset` on.
+pub(super) fn read_into(data: &OwnedFd, offset: u64, count: usize, out: &mut Vec<u8>) -> Result<(), Errno> {
+    // With the padding behind them, which must not double a long buffer.
+    out.reserve(count + PADDING_MAX);
+    let mut len = 0;
+    while len < count {
+        match file_data::append(data.as_fd(), offset + len as u64, count - len, out)? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(())
+}
+
 /// The attributes of a file.
 pub(super) fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
     let stat =
@@ -225,20 +241,8 @@ impl Files for HostFiles {
         count: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let (data, _acting) = self.open_data(who, open_as, file, OFlags::RDONLY)?;
-        let start = out.len();
-        out.resize(start + count, 0);
-        let mut len = 0;
-        while len < count {
-            match rustix::io::pread(&data, &mut out[start + len..], offset + len as u64) {
-                Ok(0) => break,
-                Ok(read) => len += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(fault(errno)),
-            }
-        }
-        out.truncate(start + len);
-        Ok(())
+        let (data, _acting) = self.exports.open_data(who, open_as, file, OFlags::RDONLY)?;
+        read_into(&data, offset, count, out).map_err(fault)
     }
 
     fn write(
@@ -249,7 +253,7 @@ impl Files for HostFiles {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Fault> {
-        let (open, _acting) = self.open_data(who, open_as, file, OFlags::WRONLY)?;
+        let (open, _acting) = self.exports.open_data(who, open_as, file, OFlags::WRONLY)?;
         let mut len = 0;
         while len < data.len() {
             match rustix::io::pwrite(&open, &data[len..], offset + len as u64) {
@@ -268,7 +272,7 @@ impl Files for HostFiles {
         // By its key without the export: a directory may be exported twice.
         let _turn = self.exports.syncs.take(key(file)?);
         // Opened now: the kernel tells an error that nobody was told before.
-        let open = self.reopen(file, OFlags::RDONLY)?;
+        let open = self.exports.reopen(file, OFlags::RDONLY).map_err(fault)?;
         let synced = match how {
             Sync::Data => rustix::fs::fdatasync(&open),
             Sync::All => rustix::fs::fsync(&open),
@@ -280,7 +284,7 @@ impl Files for HostFiles {
     }
 
     fn set_size(&mut self, who: &Caller, open_as: OpenAs, file: &HostFile, size: u64) -> Result<(), Fault> {
-        let (open, _acting) = self.open_data(who, open_as, file, OFlags::WRONLY)?;
+        let (open, _acting) = self.exports.open_data(who, open_as, file, OFlags::WRONLY)?;
         rustix::fs::ftruncate(&open, size).map_err(fault)
     }
 
@@ -400,7 +404,7 @@ impl Files for HostFiles {
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<bool, Fault> {
         let _acting = acting(who)?;
-        let open = self.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let open = self.exports.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(fault)?;
         if cookie != 0 {
             let position = SeekFrom::Start(cookie);
             rustix::fs::seek(&open, position).map_err(|_| Fault::Status(nfsstat3::NFS3ERR_BAD_COOKIE))?;
