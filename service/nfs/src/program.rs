@@ -185,7 +185,8 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
             }
         };
         let asked = (request.procedure, request.args.len());
-        let is_asking = matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. });
+        let is_asking =
+            matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. } | Call::Read { .. });
         if is_asking
             && let Some(files) = &mut self.quick
             && let Some(done) = carried_out(&self.server, files, &context, asked, &call, results)
