@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use twinpath_nfs::{Caller, Fault, FileId, FileKey, OpenAs};
 use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
@@ -73,7 +73,7 @@ pub struct HostExports {
     roots: Vec<Root>,
     /// `/proc/self/fd`.
     descriptors: OwnedFd,
-    syncs: Arc<Turns<FileKey>>,
+    syncs: Arc<Turns<Synced>>,
     cache: Cache,
 }
 
@@ -208,6 +208,15 @@ fn permitted(answer: Result<(), Errno>) -> Result<bool, Fault> {
     }
 }
 
+/// What a sync is of: the device of a file system, and the key of a file in it. The export is no part of it, as a directory
+/// may be exported twice.
+type Synced = (u32, u32, FileKey);
+
+fn synced(file: &HostFile) -> Result<Synced, Fault> {
+    let stat = rustix::fs::statx(&*file.fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE).map_err(fault)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, key(file)?))
+}
+
 fn key(file: &HostFile) -> Result<FileKey, Fault> {
     key_of(file.fd.as_fd())
 }
@@ -234,4 +243,19 @@ fn above(errno: Errno) -> Fault {
 
 fn fault(errno: Errno) -> Fault {
     Fault::Status(status(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_two_file_systems_are_not_taken_for_one() {
+        let open =
+            |path: &str, export| HostFile::new(std::fs::File::open(path).expect("there").into(), export);
+        let [memory, other] = ["/dev/shm", "/"].map(|path| synced(&open(path, 1)).expect("it has handles"));
+        // The roots of two ext4 have the same key.
+        assert_ne!((memory.0, memory.1), (other.0, other.1));
+        assert_eq!(synced(&open("/dev/shm", 2)).expect("as before"), memory, "by whichever export");
+    }
 }

@@ -14,7 +14,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use twinpath_sys::{file_data, file_handle};
 
-use super::{HostFile, HostFiles, above, acting, fault, key, permitted};
+use super::{HostFile, HostFiles, above, acting, fault, key, permitted, synced};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -269,8 +269,7 @@ impl Files for HostFiles {
     }
 
     fn sync(&mut self, file: &HostFile, how: Sync, failed: &mut dyn FnMut()) -> Result<(), Fault> {
-        // By its key without the export: a directory may be exported twice.
-        let _turn = self.exports.syncs.take(key(file)?);
+        let _turn = self.exports.syncs.take(synced(file)?);
         // Opened now: the kernel tells an error that nobody was told before.
         let open = self.exports.reopen(file, OFlags::RDONLY).map_err(fault)?;
         let synced = match how {
