@@ -28,10 +28,23 @@ pub const fn status(errno: Errno) -> nfsstat3 {
         Errno::DQUOT => nfsstat3::NFS3ERR_DQUOT,
         Errno::STALE => nfsstat3::NFS3ERR_STALE,
         Errno::OPNOTSUPP | Errno::NOSYS => nfsstat3::NFS3ERR_NOTSUPP,
+        // A directory that is a place of a mount or a process's root. Asked again, it would be for ever.
+        Errno::BUSY => nfsstat3::NFS3ERR_ACCES,
         // The client asks again: it is not the file's fault.
-        Errno::NFILE | Errno::MFILE | Errno::NOMEM | Errno::AGAIN | Errno::TXTBSY | Errno::BUSY => {
-            nfsstat3::NFS3ERR_JUKEBOX
-        }
+        Errno::NFILE | Errno::MFILE | Errno::NOMEM | Errno::AGAIN => nfsstat3::NFS3ERR_JUKEBOX,
+        // Among them ETXTBSY, a program that runs: it may do so for ever.
         _ => nfsstat3::NFS3ERR_IO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_ask_again_only_where_it_may_help_soon() {
+        assert_eq!(status(Errno::BUSY), nfsstat3::NFS3ERR_ACCES);
+        assert_eq!(status(Errno::TXTBSY), nfsstat3::NFS3ERR_IO);
+        assert_eq!(status(Errno::MFILE), nfsstat3::NFS3ERR_JUKEBOX);
     }
 }
