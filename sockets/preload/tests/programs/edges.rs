@@ -143,6 +143,12 @@ fn a_lease_begins_on_a_stack_of_its_own() {
     says_the_same_by("limits", &["beginning"], |mode| Rule { at_bind: false, ..rule(mode) });
 }
 
+/// A handler of a signal that ran while the thread is on another stack would count as one elsewhere.
+#[test]
+fn handlers_of_signals_run_on_the_stack_of_their_thread_while_leases_begin() {
+    says_the_same("handlers", &["stacks"]);
+}
+
 /// While their leases are asked for and given: an owner that held a socket meanwhile held its port.
 fn ports_are_free(part: &str) {
     says_the_same_by("ports", &[part], |mode| Rule { at_bind: false, ..rule(mode) });
