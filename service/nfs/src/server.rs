@@ -7,7 +7,7 @@ use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, wcc_attr};
 
 use crate::call::Call;
 use crate::caller::Caller;
-use crate::export::{Export, Exports};
+use crate::export::{Denied, Export, Exports};
 use crate::files::{Fault, Files, OpenAs, Sync};
 use crate::handle::{FileId, HandleSecret};
 use crate::reply::{Reply, Wcc};
@@ -100,6 +100,12 @@ impl Server {
     pub fn place_of(&self, call: &Call<'_>) -> Result<u32, nfsstat3> {
         let id = self.secret.open(call.handle().unwrap_or_default())?;
         self.exports.place_of(id.export).ok_or(nfsstat3::NFS3ERR_STALE)
+    }
+
+    /// The export of a handle, if this client may use it. No file is touched.
+    fn export_of(&self, handle: &[u8], peer: SocketAddr) -> Result<&Export, nfsstat3> {
+        let id = self.secret.open(handle)?;
+        self.exports.find(id.export, peer).map_err(Denied::status)
     }
 
     /// Answers a call with a status, without attributes.

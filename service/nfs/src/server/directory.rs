@@ -189,6 +189,13 @@ impl<F: Files> Turn<'_, '_, F> {
         Ok(())
     }
 
+    /// Checks that the second handle of a call is of the export of the first, without its file. The call waits on the
+    /// threads of the first: a file system of another export that does not answer must not hold them.
+    fn same_export(&self, first: &Opened<'_, F::File>, second: &[u8]) -> Result<(), Fault> {
+        let number = self.server.export_of(second, self.context.peer)?.number;
+        if number == first.export.number { Ok(()) } else { Err(nfsstat3::NFS3ERR_XDEV.into()) }
+    }
+
     /// RENAME (RFC 1813, 3.3.14).
     pub(super) fn rename(
         &mut self,
@@ -197,14 +204,12 @@ impl<F: Files> Turn<'_, '_, F> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Fault> {
         let (old, old_attributes) = self.change(from.dir)?;
+        self.same_export(&old, to.dir)?;
         let (new, new_attributes) = self.change_second(to.dir)?;
         directory(&old_attributes)?;
         directory(&new_attributes)?;
         proper(from.name, nfsstat3::NFS3ERR_INVAL)?;
         proper(to.name, nfsstat3::NFS3ERR_INVAL)?;
-        if old.export.number != new.export.number {
-            return Err(nfsstat3::NFS3ERR_XDEV.into());
-        }
         self.files.rename(&old.who, (&old.file, from.name), (&new.file, to.name))?;
         self.settle(new.export, &new.file, Sync::All)?;
         if old.id != new.id {
@@ -220,12 +225,10 @@ impl<F: Files> Turn<'_, '_, F> {
     pub(super) fn link(&mut self, file: &[u8], link: Name<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
         let old = self.watch(file)?;
         writable(&old)?;
+        self.same_export(&old, link.dir)?;
         let (dir, attributes) = self.change_second(link.dir)?;
         directory(&attributes)?;
         proper(link.name, nfsstat3::NFS3ERR_EXIST)?;
-        if old.export.number != dir.export.number {
-            return Err(nfsstat3::NFS3ERR_XDEV.into());
-        }
         self.files.link(&dir.who, &old.file, &dir.file, link.name)?;
         self.settle(dir.export, &dir.file, Sync::All)?;
         reply.write_status(nfsstat3::NFS3_OK);

@@ -42,6 +42,8 @@ pub(crate) struct Memory {
     pub(crate) must_not_wait: bool,
     /// Whether READ fails behind the bytes that it has read.
     pub(crate) read_fails: bool,
+    /// The export whose file system does not answer: nothing of it is opened.
+    pub(crate) hung: Option<u32>,
     /// The server whose verifier changes during a write, as if a sync failed on another thread.
     pub(crate) disturbs: Option<Arc<Server>>,
     now: u32,
@@ -64,6 +66,7 @@ impl Memory {
             sync_fails: false,
             must_not_wait: false,
             read_fails: false,
+            hung: None,
             disturbs: None,
             now: 1000,
             next: 10,
@@ -194,6 +197,7 @@ impl Files for Memory {
     }
 
     fn open(&mut self, id: &FileId) -> Result<u64> {
+        assert_ne!(Some(id.export), self.hung, "a thread would wait for it");
         let bytes = id.key.bytes().first_chunk().copied().unwrap_or_default();
         let file = u64::from_be_bytes(bytes);
         // As a careless implementation would say it.

@@ -91,6 +91,18 @@ fn nothing_moves_from_one_export_to_another() {
 }
 
 #[test]
+fn a_call_of_two_exports_does_not_wait_for_the_second() {
+    let mut rig = Rig::new();
+    let root = rig.root();
+    let other = rig.files.roots[&2];
+    let other = rig.handle(2, other);
+    let file = rig.create(&root, "file", 0o640);
+    rig.files.hung = Some(2);
+    assert_eq!(rig.rename(at(&root, "file"), at(&other, "file")).err(), Some(nfsstat3::NFS3ERR_XDEV));
+    assert_eq!(rig.link(&file, at(&other, "file")).err(), Some(nfsstat3::NFS3ERR_XDEV));
+}
+
+#[test]
 fn an_owner_reads_and_writes_whatever_the_mode_says_and_others_do_not() {
     let mut rig = Rig::new();
     let root = rig.root();
