@@ -126,6 +126,9 @@ pub fn block_sum(block: &[u8]) -> u64 {
 /// What is wrong with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NfsFault {
+    /// A reply to NULL or GETATTR.
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
     /// The call failed, or its results cannot be read.
     #[error("{procedure}: {error}")]
     Failed {
@@ -173,13 +176,13 @@ pub enum NfsFault {
 impl NfsFault {
     /// Whether it is an answer of a server that works: a refusal or an error status.
     pub(crate) fn is_refusal(&self) -> bool {
-        let Self::Failed { error, .. } = self else { return false };
-        matches!(
-            error,
-            NfsError::Refused(_)
-                | NfsError::Status(_)
-                | NfsError::Reply(ReplyError::Refused(_) | ReplyError::GetAttr(_))
-        )
+        match self {
+            Self::Reply(error) | Self::Failed { error: NfsError::Reply(error), .. } => {
+                matches!(error, ReplyError::Refused(_) | ReplyError::GetAttr(_))
+            }
+            Self::Failed { error, .. } => matches!(error, NfsError::Refused(_) | NfsError::Status(_)),
+            _ => false,
+        }
     }
 }
 
@@ -351,13 +354,9 @@ impl Nfs {
         let refused =
             |procedure| move |error| NfsFault::Failed { procedure, error: NfsError::Refused(error) };
         match (&self.asked, step) {
-            (NfsProcedure::Null, _) => {
-                reply.verify_null().map_err(|error| failed("NULL")(NfsError::Reply(error)))
-            }
+            (NfsProcedure::Null, _) => Ok(reply.verify_null()?),
             (NfsProcedure::GetAttr { .. }, Step::Listed(at)) => {
-                let attributes =
-                    reply.verify_getattr().map_err(|error| failed("GETATTR")(NfsError::Reply(error)))?;
-                let found = attributes.fileid;
+                let found = reply.verify_getattr()?.fileid;
                 match *self.files[at].get_or_insert(found) {
                     before if before == found => Ok(()),
                     before => Err(NfsFault::AnotherFile { found, before }),
