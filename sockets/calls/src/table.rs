@@ -370,6 +370,32 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     if matters && is_own_process() { close_here(descriptor) } else { None }
 }
 
+/// A descriptor is about to be closed. Returns whether nothing but that it is a UDP socket is known of it, and the program has received
+/// nothing by it: then that is forgotten. A program may open and close a socket for each query, so it costs no system call where
+/// `vfork(2)` is noted. What a child has closed that was made by means that are not seen gets no lease in its parent any more.
+#[inline]
+pub fn close_unused(descriptor: c_int) -> bool {
+    let Some(entry) = entry(descriptor) else { return false };
+    let value = entry.load(Ordering::Relaxed);
+    matches!(value, UNDECIDED | NAMED)
+        && users::shared(descriptor).is_none()
+        && !earning::has_members()
+        && is_own_thread()
+        && replace(entry, value, KERNEL)
+}
+
+/// As [`is_own_process`], as far as is seen how children are made.
+fn is_own_thread() -> bool {
+    if !thread_words::may_be_child() {
+        return is_table_own();
+    }
+    let is_own = is_own_process();
+    if is_own {
+        thread_words::is_no_child();
+    }
+    is_own
+}
+
 /// As [`close`], in the process to which the table belongs ([`is_own_process`]).
 pub fn close_here(descriptor: c_int) -> Option<SocketCounts> {
     if let Some((number, place)) = place(descriptor) {

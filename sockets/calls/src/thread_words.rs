@@ -17,6 +17,8 @@ pub struct ThreadWords {
     pub before_fork: *mut c_int,
     /// The process that has entered by this thread ([`twinpath_sys::fork::process_number`]); a child has its parent's.
     pub entered: *mut u64,
+    /// Not 0: the thread has called `vfork(2)`, and its child may run by it, which has this memory. `None`: nobody notes that.
+    pub may_be_child: Option<*mut c_int>,
 }
 
 thread_local! {
@@ -45,6 +47,7 @@ fn words() -> ThreadWords {
     said.flatten().unwrap_or_else(|| ThreadWords {
         before_fork: BEFORE_FORK.with(Cell::as_ptr),
         entered: ENTERED.with(Cell::as_ptr),
+        may_be_child: None,
     })
 }
 
@@ -56,6 +59,18 @@ pub(crate) fn before_fork() -> c_int {
 pub(crate) fn set_before_fork(errno: c_int) {
     // SAFETY: as above.
     unsafe { words().before_fork.write(errno) };
+}
+
+/// Whether a child may run by this thread that has this memory, as far as is noted.
+pub(crate) fn may_be_child() -> bool {
+    // SAFETY: as above.
+    words().may_be_child.is_none_or(|word| unsafe { word.read() } != 0)
+}
+
+/// The thread is this process's own: its child by `vfork(2)`, if it had one, has ended or has memory of its own.
+pub(crate) fn is_no_child() {
+    // SAFETY: as above.
+    words().may_be_child.inspect(|word| unsafe { word.write(0) });
 }
 
 pub(crate) fn entered() -> u64 {

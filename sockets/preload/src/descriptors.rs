@@ -334,13 +334,19 @@ fn closes_here(fd: c_int) -> bool {
     false
 }
 
+/// Whether it is a UDP socket by which nothing was received, and of which there is nothing to say: it is forgotten.
+#[inline]
+fn is_unused(fd: c_int) -> bool {
+    !explain::is_on() && !own::may_be_known(fd) && !epoll::is_set(fd) && table::close_unused(fd)
+}
+
 /// A hook: the function of that name.
 ///
 /// # Safety
 /// None: it takes a number, which is the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::is_tracking() && matters(fd) && closes(fd) {
+    if table::is_tracking() && !is_unused(fd) && matters(fd) && closes(fd) {
         return set_errno(libc::EBADF);
     }
     real!(close(fd) as fn(c_int) -> c_int)

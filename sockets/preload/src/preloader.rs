@@ -72,7 +72,11 @@ pub(crate) fn thread_words() -> Option<ThreadWords> {
         let words = (given.words)();
         // SAFETY: as above.
         unsafe {
-            ThreadWords { before_fork: &raw mut (*words).before_fork, entered: &raw mut (*words).entered }
+            ThreadWords {
+                before_fork: &raw mut (*words).before_fork,
+                entered: &raw mut (*words).entered,
+                may_be_child: Some(&raw mut (*words).may_be_child),
+            }
         }
     })
 }

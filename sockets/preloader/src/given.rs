@@ -61,6 +61,7 @@ pub const LAYOUT: u64 = {
         offset_of!(Words, inside),
         offset_of!(Words, before_fork),
         offset_of!(Words, entered),
+        offset_of!(Words, may_be_child),
         offset_of!(Given, next),
         offset_of!(Given, words),
         offset_of!(Given, variables),

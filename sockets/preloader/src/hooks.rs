@@ -28,7 +28,7 @@ macro_rules! all_hooks {
             connect dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64
             freopen freopen64 ioctl poll ppoll pselect read readv recv recvfrom recvmmsg recvmsg select sendmmsg sendmsg
             setsockopt shutdown socket socketpair
-            _Fork chroot daemon dlclose dlmopen dlopen fork forkpty prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create
+            _Fork chroot daemon dlclose dlmopen dlopen fork forkpty prctl pthread_create seteuid setresuid setreuid setuid syscall thrd_create vfork
         }
     };
 }

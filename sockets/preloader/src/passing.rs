@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use libc::sockaddr_in;
 
+use crate::arch::vfork_noted;
 use crate::errno::keeping_errno;
 use crate::given::{EXPLAIN, GIVEN};
 use crate::hooks::{HOOKS, Hook, TO, is_fork, makes_thread, runs_libraries};
@@ -54,7 +55,10 @@ fn found(hook: Hook, arguments: &[usize; ARGUMENTS], caller: &Caller) -> *mut c_
     if !known.is_null() {
         return known;
     }
-    let goes_to = loading::hook_of_other(hook).unwrap_or_else(|| real(hook));
+    let goes_to = match loading::hook_of_other(hook).unwrap_or_else(|| real(hook)) {
+        found if hook == Hook::vfork && found != missing as *mut c_void => vfork_noted as *mut c_void,
+        found => found,
+    };
     if loading::is_late() {
         // Each call looks anew whether it can be loaded.
         return match hook {

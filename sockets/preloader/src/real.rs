@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crate::given::next;
 use crate::hooks::{HOOKS, Hook, Table, name_of};
 
-static REAL: Table = Table::new();
+pub(crate) static REAL: Table = Table::new();
 /// All of them were looked for.
 static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 

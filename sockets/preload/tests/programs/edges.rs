@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
+use twinpath_leases::rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, Rule};
 use twinpath_owner::ProgramLimits;
 use twinpath_test_rig::{root_or_skip, within};
 use twinpath_worker::idle::Mode;
@@ -147,6 +147,22 @@ fn a_lease_begins_on_a_stack_of_its_own() {
 #[test]
 fn handlers_of_signals_run_on_the_stack_of_their_thread_while_leases_begin() {
     says_the_same("handlers", &["stacks"]);
+}
+
+/// Without `--explain`, by which closing a socket takes another way.
+#[test]
+fn a_child_that_shares_memory_closes_nothing_of_its_parents() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (program, listen) = (compiled(folder.path(), "vforked"), folder.path().join("programs"));
+    own_with(&link, &listen, ProgramLimits::default());
+    let mut command = Command::new(&program);
+    with_library(&mut command, rule(Mode::Poll), &folder.path().join("explain"))
+        .env_remove(EXPLAIN_VARIABLE)
+        .env(OWNER_VARIABLE, &listen);
+    assert_eq!(said(&link, &mut command), "has a ring: 1\n");
 }
 
 /// While their leases are asked for and given: an owner that held a socket meanwhile held its port.
