@@ -72,12 +72,12 @@ INLINE void write_headers(struct slot *slot, __u32 headers_len, __u32 len, __u32
 }
 
 /* Loads a datagram: `len` bytes at `at` of the payload. Not 0 if that fails. */
-INLINE long load_datagram(struct __sk_buff *skb, struct slot *slot, const __u32 headers_len, __u32 at, __u32 len)
+INLINE long load_datagram(struct __sk_buff *skb, struct slot *slot, const __u32 headers_len, __u32 at, __u64 len)
 {
-	OWN_REGISTER(len);
 	if (len < 1 || len > SLOT_DATA - headers_len || skb_load_bytes(skb, 0, slot->bytes, headers_len) != 0)
 		return -1;
-	return skb_load_bytes(skb, headers_len + at, slot->bytes + headers_len, len);
+	WITHIN(len, 1, SLOT_DATA - headers_len);
+	return skb_load_bytes(skb, headers_len + at, slot->bytes + headers_len, (__u32)len);
 }
 
 /* Fills a slot that was taken with the `number`th datagram: `len` bytes at `at` of the payload, of which `at` is in the upper half

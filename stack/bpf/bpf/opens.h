@@ -91,27 +91,31 @@ CALLED int is_authenticated(struct __sk_buff *skb, __u32 options_at, __u32 optio
 	/* Zeros end the options. */
 	__u8 options[64] = {};
 	__u64 len = options_len;
-	__u32 at = 0;
+	__u32 next = 0;
 
 	if (!len)
 		return 0;
 	WITHIN(len, 1, TCP_OPTIONS_MAX);
 	if (load_at(skb, options_at, options, (__u32)len) != 0)
 		return 0;
-	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
-		__u8 kind, size;
+	/* Each byte is read at a constant place: the verifiers of older Linux refuse others on the stack, and all look at every way
+	 * through the options. */
+#pragma unroll
+	for (__u32 at = 0; at < TCP_OPTIONS_MAX; at++) {
+		__u8 kind = options[at], size = options[at + 1];
 
-		if (at >= TCP_OPTIONS_MAX)
-			break;
-		kind = options[at & 63];
+		/* Within an option. */
+		if (at != next)
+			continue;
 		if (kind == OPTION_END)
 			break;
 		if (kind == OPTION_MD5 || kind == OPTION_AO)
 			return 1;
-		size = kind == OPTION_NOP ? 1 : options[(at + 1) & 63];
-		if (size == 0 || (size == 1 && kind != OPTION_NOP))
+		if (kind == OPTION_NOP)
+			size = 1;
+		else if (size < 2)
 			break;
-		at += size;
+		next += size;
 	}
 	return 0;
 }
