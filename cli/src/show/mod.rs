@@ -7,6 +7,7 @@ pub(crate) mod grid;
 pub(crate) mod machine;
 mod openflow;
 mod programs;
+mod rpc;
 pub(crate) mod switch;
 pub(crate) mod table;
 
@@ -40,6 +41,8 @@ pub(crate) struct Args {
 enum Shown {
     /// The services, their paths, the reasons, and the share of requests that came through the kernel.
     Services,
+    /// The procedures of services: calls, failures, latency, bytes; those that were called.
+    Rpc,
     /// Path and mode of each interface and queue, with the reasons for it and against better ones.
     Interfaces,
     /// The claims, and how often each verdict was given.
@@ -78,6 +81,7 @@ impl Shown {
     const fn topic(self) -> Option<Topic> {
         Some(match self {
             Self::Services => Topic::Services,
+            Self::Rpc => Topic::Rpc,
             Self::Interfaces => Topic::Interfaces,
             Self::Rules => Topic::Rules,
             Self::Machine => Topic::Machine,

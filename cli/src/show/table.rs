@@ -10,9 +10,6 @@ use twinpath_observe::report::{
 
 use super::grid::{cells, headers, table};
 
-/// As many metrics of a service's own are shown, also if they are 0.
-const OWN_SHOWN_MAX: usize = 16;
-
 /// The requested part of the report.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
     let part = |wanted: Topic| topic == wanted || topic == Topic::All;
@@ -37,6 +34,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     }
     if part_of_service(Topic::Services) {
         sections.push(services(report));
+    }
+    if topic == Topic::Rpc || (topic == Topic::All && !report.rpc.is_empty()) {
+        sections.push(super::rpc::procedures(report));
     }
     if part(Topic::Interfaces) {
         sections.push(interfaces(report));
@@ -144,9 +144,7 @@ fn service(service: &Service) -> String {
             }
         }
     }
-    // Of many, those that are 0 are left out.
-    let is_many = service.own.len() > OWN_SHOWN_MAX;
-    for own in service.own.iter().filter(|own| !is_many || own.count > 0) {
+    for own in &service.own {
         let _ = write!(text, "\n  {}: {}", own.name, own.count);
         if let Some(times) = &own.times
             && let (Some(p50), Some(p99)) = (times.quantile(0.5), times.quantile(0.99))

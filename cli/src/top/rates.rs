@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use twinpath_observe::report::{
-    Crossed, Interface, PortCounts, Queue, Report, ServeCounts, Service, ServiceClaim, Times, Worker,
-    WorkerCounts,
+    Crossed, Interface, PortCounts, Procedure, Queue, Report, ServeCounts, Service, ServiceClaim, Times,
+    Worker, WorkerCounts,
 };
 
 /// An instance over an interval.
@@ -18,6 +18,8 @@ pub(crate) struct Rates {
     /// Length of the interval, s.
     pub(crate) seconds: f64,
     pub(crate) services: Vec<ServiceRates>,
+    /// The procedures that were called over the interval.
+    pub(crate) rpc: Vec<ProcedureRates>,
     pub(crate) interfaces: Vec<InterfaceRates>,
     pub(crate) workers: Vec<WorkerRates>,
     /// Reasons that have occurred since its start, the most frequent first.
@@ -41,6 +43,20 @@ pub(crate) struct ServiceRates {
     pub(crate) claims: Vec<ServiceClaim>,
     /// The reasons why requests are not on the fast path: a sentence each.
     pub(crate) why: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ProcedureRates {
+    pub(crate) service: String,
+    pub(crate) program: String,
+    pub(crate) procedure: String,
+    pub(crate) calls_per_s: f64,
+    pub(crate) failed_per_s: f64,
+    pub(crate) bytes_in_per_s: f64,
+    pub(crate) bytes_out_per_s: f64,
+    /// From the arrival of calls until their results were there, ns.
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -106,6 +122,7 @@ pub(crate) fn rates(before: &Report, after: &Report) -> Rates {
         uptime_s: after.instance.uptime_s,
         seconds,
         services: after.services.iter().map(|now| interval.service(now, before, after)).collect(),
+        rpc: after.rpc.iter().filter_map(|now| interval.procedure(now, before)).collect(),
         interfaces: after.interfaces.iter().map(|now| interval.interface(now, before)).collect(),
         workers: after.workers.iter().map(|now| interval.worker(now, before)).collect(),
         drops: interval.drops(before, after),
@@ -145,6 +162,24 @@ impl Interval {
             claims: now.claims.clone(),
             why: self.why(now, kernel, rate(|it| it.fast_replies_by_kernel), before, after),
         }
+    }
+
+    /// `None`: it was not called.
+    fn procedure(&self, now: &Procedure, before: &Report) -> Option<ProcedureRates> {
+        let earlier = before.rpc.iter().find(|it| it.is_same(now)).cloned().unwrap_or_default();
+        let times = now.counts.took.since(&earlier.counts.took);
+        let rate = |count: fn(&Procedure) -> u64| self.rate(count(&earlier), count(now));
+        (times.count() > 0).then(|| ProcedureRates {
+            service: now.service.clone(),
+            program: now.program.clone(),
+            procedure: now.procedure.clone(),
+            calls_per_s: rate(Procedure::calls),
+            failed_per_s: rate(|it| it.counts.failed),
+            bytes_in_per_s: rate(|it| it.counts.bytes_in),
+            bytes_out_per_s: rate(|it| it.counts.bytes_out),
+            p50_ns: times.quantile(0.5),
+            p99_ns: times.quantile(0.99),
+        })
     }
 
     /// The reasons why requests are not on the fast path.
@@ -271,9 +306,19 @@ impl Interval {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_observe::report::{self as report, Count, Drop, Instance};
+    use twinpath_observe::report::{self as report, Count, Drop, Instance, ProcedureCounts};
 
     use super::*;
+
+    fn called(procedure: &str, calls: u64) -> Procedure {
+        let counts = ProcedureCounts {
+            took: Times { buckets: vec![(1_023, calls)], ..Times::default() },
+            failed: calls / 10,
+            bytes_in: 100 * calls,
+            bytes_out: 200 * calls,
+        };
+        Procedure { procedure: procedure.to_owned(), counts, ..Procedure::default() }
+    }
 
     fn at(uptime_s: f64, requests: u64) -> Report {
         Report {
@@ -303,6 +348,7 @@ mod tests {
                 ],
                 ..Service::default()
             }],
+            rpc: [called("READ", requests), called("LINK", 7)].into(),
             interfaces: vec![Interface {
                 name: "veth0".to_owned(),
                 queues: vec![Queue {
@@ -355,6 +401,10 @@ mod tests {
                 "500 requests/s came through the kernel: local clients, fragments; passed on: fragment 1000/s"
             ]
         );
+        let [read] = &rates.rpc[..] else { panic!("one procedure was called: {:?}", rates.rpc) };
+        assert_eq!((read.procedure.as_str(), read.calls_per_s, read.failed_per_s), ("READ", 500.0, 50.0));
+        assert_eq!((read.bytes_in_per_s, read.bytes_out_per_s), (50_000.0, 100_000.0));
+        assert_eq!((read.p50_ns, read.p99_ns), (Some(1_023), Some(1_023)));
         let queue = &rates.interfaces[0].queues[0];
         assert_eq!((queue.frames_in_per_s, queue.bits_in_per_s), (1_500.0, 1_200_000.0));
         assert_eq!(rates.workers[0].cpu_percent, 50.0);

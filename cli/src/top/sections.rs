@@ -1,6 +1,6 @@
 //! The content of a screen or page about an instance: titled tables and sentences, independent of drawing.
 
-use super::rates::{InterfaceRates, Rates, ServiceRates, WorkerRates};
+use super::rates::{InterfaceRates, ProcedureRates, Rates, ServiceRates, WorkerRates};
 
 /// A table with a title, and sentences below it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,8 +17,11 @@ pub(crate) struct Section {
 
 /// An instance in sections.
 pub(crate) fn sections(rates: &Rates) -> Vec<Section> {
-    let mut sections = Vec::with_capacity(rates.interfaces.len() + 3);
+    let mut sections = Vec::with_capacity(rates.interfaces.len() + 4);
     sections.push(services(rates));
+    if !rates.rpc.is_empty() {
+        sections.push(procedures(&rates.rpc));
+    }
     sections.extend(rates.interfaces.iter().map(interface));
     sections.push(workers(&rates.workers));
     if !rates.drops.is_empty() {
@@ -47,6 +50,40 @@ fn services(rates: &Rates) -> Section {
         notes: rates.services.iter().flat_map(notes).collect(),
         first_number: 1,
         optional: &["connections", "p99.9", "p50", "replies/s", "by kernel", "p99"],
+    }
+}
+
+fn procedures(rpc: &[ProcedureRates]) -> Section {
+    let row = |procedure: &ProcedureRates| {
+        vec![
+            procedure.service.clone(),
+            procedure.program.clone(),
+            procedure.procedure.clone(),
+            count(procedure.calls_per_s),
+            count(procedure.failed_per_s),
+            count(procedure.bytes_in_per_s),
+            count(procedure.bytes_out_per_s),
+            time(procedure.p50_ns),
+            time(procedure.p99_ns),
+        ]
+    };
+    Section {
+        title: "procedures".to_owned(),
+        header: vec![
+            "service",
+            "program",
+            "procedure",
+            "calls/s",
+            "failed/s",
+            "byte in/s",
+            "byte out/s",
+            "p50",
+            "p99",
+        ],
+        rows: rpc.iter().map(row).collect(),
+        notes: Vec::new(),
+        first_number: 3,
+        optional: &["service", "program", "byte in/s", "byte out/s", "p50", "failed/s", "p99"],
     }
 }
 
@@ -191,13 +228,14 @@ mod tests {
     fn every_row_has_as_many_cells_as_the_header() {
         let rates = Rates {
             services: vec![ServiceRates::default()],
+            rpc: vec![ProcedureRates::default()],
             interfaces: vec![InterfaceRates { queues: vec![Default::default()], ..Default::default() }],
             workers: vec![WorkerRates::default()],
             drops: vec![Default::default()],
             ..Rates::default()
         };
         let sections = sections(&rates);
-        assert_eq!(sections.len(), 4);
+        assert_eq!(sections.len(), 5);
         for section in sections {
             assert!(section.rows.iter().all(|row| row.len() == section.header.len()), "{}", section.title);
             assert!(section.optional.iter().all(|name| section.header.contains(name)), "{}", section.title);

@@ -1,8 +1,8 @@
-//! Metrics that a service defines itself: counters, histograms of durations, and reasons for which it refuses.
+//! Metrics that a service defines itself: counters, histograms of durations, reasons for which it refuses, and procedures.
 
 use std::ops::Index;
 
-use crate::{Counter, Histogram, Reason, Times};
+use crate::{Counter, Histogram, ProcedureCounters, ProcedureCounts, ProcedureName, Reason, Times};
 
 /// The name of a metric, and what it means, in a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,17 @@ pub struct HistogramId(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonId(usize);
 
+/// A procedure of [`OwnMetrics`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcedureId(usize);
+
 /// A service's own metrics, part of its [`ServiceCounters`](crate::ServiceCounters): only the service's worker writes
 /// them, and they are read without stopping it. Writing one is an addition to memory.
 ///
 /// `twinpath show services` prints them, and Prometheus gets them as `twinpath_service_own` and
-/// `twinpath_service_own_seconds`, with the service's and the metric's name as labels. All clones of a service define the
-/// same ones, in the same order.
+/// `twinpath_service_own_seconds`, with the service's and the metric's name as labels. Procedures are shown by
+/// `twinpath show rpc`, and are metrics whose names begin with `twinpath_rpc`. All clones of a service define the same
+/// ones, in the same order.
 ///
 /// ```
 /// use twinpath_inspect::OwnMetrics;
@@ -50,6 +55,7 @@ pub struct OwnMetrics {
     counters: Vec<(MetricName, Counter)>,
     histograms: Vec<(MetricName, Histogram)>,
     reasons: Vec<(MetricName, Counter)>,
+    procedures: Vec<(ProcedureName, ProcedureCounters)>,
 }
 
 impl OwnMetrics {
@@ -69,6 +75,12 @@ impl OwnMetrics {
     pub fn reason(&mut self, name: &'static str, help: &'static str) -> ReasonId {
         self.reasons.push((MetricName { name, help }, Counter::default()));
         ReasonId(self.reasons.len() - 1)
+    }
+
+    /// Defines a procedure, by its own name and that of its program.
+    pub fn procedure(&mut self, name: ProcedureName) -> ProcedureId {
+        self.procedures.push((name, ProcedureCounters::default()));
+        ProcedureId(self.procedures.len() - 1)
     }
 
     /// Counts a reason. Returns the general reason that the instance counts as well.
@@ -92,6 +104,11 @@ impl OwnMetrics {
     pub fn reasons(&self) -> impl Iterator<Item = (MetricName, u64)> + '_ {
         self.reasons.iter().map(|(name, counter)| (*name, counter.get()))
     }
+
+    /// What was counted of each procedure.
+    pub fn procedures(&self) -> impl Iterator<Item = (ProcedureName, ProcedureCounts)> + '_ {
+        self.procedures.iter().map(|(name, counters)| (*name, counters.into()))
+    }
 }
 
 impl Index<CounterId> for OwnMetrics {
@@ -107,5 +124,13 @@ impl Index<HistogramId> for OwnMetrics {
 
     fn index(&self, histogram: HistogramId) -> &Histogram {
         &self.histograms[histogram.0].1
+    }
+}
+
+impl Index<ProcedureId> for OwnMetrics {
+    type Output = ProcedureCounters;
+
+    fn index(&self, procedure: ProcedureId) -> &ProcedureCounters {
+        &self.procedures[procedure.0].1
     }
 }

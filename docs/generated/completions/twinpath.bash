@@ -3340,7 +3340,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__show)
-            opts="-h --json --measure --peer --port --path --limit --socket --help services interfaces claims machine workers neighbours drops ports macs flows groups meters controllers connections programs config"
+            opts="-h --json --measure --peer --port --path --limit --socket --help services rpc interfaces claims machine workers neighbours drops ports macs flows groups meters controllers connections programs config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -20,7 +20,7 @@ use twinpath_wire::Protocol;
 
 use super::Instance;
 use crate::plan::{ServicePlan, port_claim};
-use crate::serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
+use crate::serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics, own_procedures};
 
 impl Instance {
     /// The configuration keys, including changes by `twinpath set`.
@@ -49,6 +49,7 @@ impl Instance {
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
             services: self.report_services(&kept),
+            rpc: self.report_procedures(),
             interfaces: vec![self.report_interface(&kept)],
             rules: self.report_rules(),
             machine: Some(self.machine.costs.clone()),
@@ -97,6 +98,17 @@ impl Instance {
     pub(super) fn report_services(&self, kept: &KeptEntries) -> Vec<report::Service> {
         let services = self.plan.services.iter().zip(&self.held);
         services.map(|(plan, held)| self.report_service(plan, held.part, kept)).collect()
+    }
+
+    /// The procedures of the services, in the same order.
+    fn report_procedures(&self) -> Vec<report::Procedure> {
+        let services = self.plan.services.iter().zip(&self.held);
+        services
+            .flat_map(|(plan, held)| {
+                let counted = self.handles(held.part).filter_map(|handle| handle.service.as_deref());
+                own_procedures(&plan.name, counted)
+            })
+            .collect()
     }
 
     fn handles(&self, part: usize) -> impl Iterator<Item = &ServiceHandle> {

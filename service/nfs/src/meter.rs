@@ -1,74 +1,89 @@
-//! What is counted of each procedure: calls and how long they took, failures, bytes of data.
+//! What is counted of each procedure of a program: calls and how long they took, failures, bytes.
 
 use std::sync::Arc;
 
-use twinpath_service::{CounterId, HistogramId, OwnMetrics, ServiceCounters};
-use twinpath_time::Duration;
+use twinpath_rpc::Request;
+use twinpath_service::{OwnMetrics, ProcedureId, ProcedureName, ServiceCounters};
+use twinpath_time::Instant;
 
-/// The metrics of a procedure: the names of its histogram and of its counter of failures, and what they mean.
-type Names = [&'static str; 4];
-
-macro_rules! procedures {
-    ($($name:literal $in_rfc:literal),+ $(,)?) => {
-        [$([
-            $name,
-            concat!("Calls of ", $in_rfc, ": from the arrival of each until its results were there."),
-            concat!($name, "_failed"),
-            concat!("Calls of ", $in_rfc, " whose result was an error."),
-        ]),+]
-    };
+/// A program, and the names of its procedures but NULL, by their numbers.
+pub(crate) struct Names {
+    program: &'static str,
+    procedures: &'static [&'static str],
 }
 
-/// Those of all procedures but NULL, by their numbers.
-const PROCEDURES: [Names; 21] = procedures![
-    "getattr" "GETATTR", "setattr" "SETATTR", "lookup" "LOOKUP", "access" "ACCESS", "readlink" "READLINK",
-    "read" "READ", "write" "WRITE", "create" "CREATE", "mkdir" "MKDIR", "symlink" "SYMLINK", "mknod" "MKNOD",
-    "remove" "REMOVE", "rmdir" "RMDIR", "rename" "RENAME", "link" "LINK", "readdir" "READDIR",
-    "readdirplus" "READDIRPLUS", "fsstat" "FSSTAT", "fsinfo" "FSINFO", "pathconf" "PATHCONF", "commit" "COMMIT",
-];
+/// Those of NFS version 3 (RFC 1813, 3.3).
+pub(crate) const NFS: Names = Names {
+    program: "nfs",
+    procedures: &[
+        "GETATTR",
+        "SETATTR",
+        "LOOKUP",
+        "ACCESS",
+        "READLINK",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "MKDIR",
+        "SYMLINK",
+        "MKNOD",
+        "REMOVE",
+        "RMDIR",
+        "RENAME",
+        "LINK",
+        "READDIR",
+        "READDIRPLUS",
+        "FSSTAT",
+        "FSINFO",
+        "PATHCONF",
+        "COMMIT",
+    ],
+};
 
-#[derive(Clone, Copy, Debug)]
-struct Procedure {
-    took: HistogramId,
-    failed: CounterId,
+/// Those of MOUNT (RFC 1813, 5.2).
+pub(crate) const MOUNT: Names =
+    Names { program: "mount", procedures: &["MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"] };
+
+/// Counts the calls that one worker receives.
+#[derive(Clone, Default)]
+pub(crate) struct Meter {
+    /// By the procedure's number less one; empty: nothing is counted.
+    procedures: Arc<[ProcedureId]>,
+    counters: Option<Arc<ServiceCounters>>,
 }
 
+/// A call that is counted when it has ended.
 #[derive(Clone, Copy, Debug)]
-struct Ids {
-    procedures: [Procedure; PROCEDURES.len()],
-    args_bytes: CounterId,
-    results_bytes: CounterId,
-}
-
-/// A call that was carried out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) procedure: u32,
-    pub(crate) took: Duration,
-    pub(crate) failed: bool,
+pub(crate) struct Pending {
+    procedure: u32,
+    arrived: Instant,
     /// Length of its arguments, bytes.
-    pub(crate) args: usize,
+    args: usize,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) now: Instant,
+    pub(crate) failed: bool,
     /// Length of its results, bytes.
     pub(crate) results: usize,
 }
 
-/// Counts the calls of one worker.
-#[derive(Clone, Default)]
-pub(crate) struct Meter {
-    ids: Option<Ids>,
-    counters: Option<Arc<ServiceCounters>>,
+impl Pending {
+    /// A call that has arrived.
+    pub(crate) const fn new(request: &Request<'_>) -> Self {
+        let Request { procedure, arrival, args, .. } = request;
+        Self { procedure: *procedure, arrived: arrival.now, args: args.len() }
+    }
 }
 
 impl Meter {
     /// Defines what is counted.
-    pub(crate) fn define(&mut self, metrics: &mut OwnMetrics) {
-        let args_bytes = metrics.counter("args_bytes", "Bytes of arguments, with the data of WRITE.");
-        let results_bytes = metrics.counter("results_bytes", "Bytes of results, with the data of READ.");
-        let procedures = PROCEDURES.map(|[name, help, failed, failed_help]| Procedure {
-            took: metrics.histogram(name, help),
-            failed: metrics.counter(failed, failed_help),
-        });
-        self.ids = Some(Ids { procedures, args_bytes, results_bytes });
+    pub(crate) fn define(&mut self, names: &Names, metrics: &mut OwnMetrics) {
+        let &Names { program, procedures } = names;
+        let define = |procedure: &&'static str| metrics.procedure(ProcedureName { program, procedure });
+        self.procedures = procedures.iter().map(define).collect();
     }
 
     /// Counts there from now on.
@@ -77,28 +92,27 @@ impl Meter {
     }
 
     /// Counts a call that the worker itself has answered.
-    pub(crate) fn count(&self, call: &Call) {
-        if let (Some(ids), Some(counters)) = (&self.ids, &self.counters) {
-            ids.count(&counters.own, call);
+    pub(crate) fn count(&self, call: Pending, ended: Ended) {
+        if let Some(counters) = &self.counters {
+            self.add(&counters.own, call, ended);
         }
     }
 
     /// Counts a call that another thread has carried out.
-    pub(crate) fn count_later(&self, call: &Call) {
-        if let (Some(ids), Some(counters)) = (&self.ids, &self.counters) {
-            counters.count_later(|own| ids.count(own, call));
+    pub(crate) fn count_later(&self, call: Pending, ended: Ended) {
+        if let Some(counters) = &self.counters {
+            counters.count_later(|own| self.add(own, call, ended));
         }
     }
-}
 
-impl Ids {
-    fn count(&self, own: &OwnMetrics, call: &Call) {
+    fn add(&self, own: &OwnMetrics, call: Pending, ended: Ended) {
         let place = (call.procedure as usize).wrapping_sub(1);
         let Some(procedure) = self.procedures.get(place) else { return };
+        let (counters, took) = (&own[*procedure], ended.now.since(call.arrived));
         // A call that took longer than 584 years took that long.
-        own[procedure.took].record(u64::try_from(call.took.as_nanos()).unwrap_or(u64::MAX), 1);
-        own[procedure.failed].add(u64::from(call.failed));
-        own[self.args_bytes].add(call.args as u64);
-        own[self.results_bytes].add(call.results as u64);
+        counters.took.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), 1);
+        counters.failed.add(u64::from(ended.failed));
+        counters.bytes_in.add(call.args as u64);
+        counters.bytes_out.add(ended.results as u64);
     }
 }

@@ -9,7 +9,7 @@ use twinpath_rpc::nfs3_types::nfs3::{NFS_PROGRAM, nfsstat3};
 use twinpath_rpc::nfs3_types::{mount, nfs3};
 use twinpath_rpc::{Handled, Program, Refusal, Request, Results, Transport};
 use twinpath_service::{OwnMetrics, ServiceCounters};
-use twinpath_time::{Duration, Instant};
+use twinpath_time::Instant;
 
 use crate::HANDLE_MAX;
 use crate::call::Call;
@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::export::Export;
 use crate::files::Files;
 use crate::gate::{Admission, Bounds, Gate};
-use crate::meter::{self, Meter};
+use crate::meter::{self, Ended, Meter, Pending};
 use crate::mount::{MountCall, Mounts};
 use crate::server::{Context, Server, Sizes, WouldBlock};
 
@@ -127,6 +127,20 @@ impl<T: ThreadFiles> NfsProgram<T> {
         Context { peer: request.arrival.peer, claimed: Caller::claimed(&request.credential), sizes }
     }
 
+    /// Answers a call with an error before it takes a thread.
+    fn refuse(
+        &self,
+        call: &Call<'_>,
+        status: nfsstat3,
+        pending: Pending,
+        results: &mut Results<'_>,
+    ) -> Handled {
+        let start = results.buffer().len();
+        self.server.refuse(call, status, results.buffer());
+        self.meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
+        Handled::Now
+    }
+
     fn export_lanes(&self) -> u32 {
         // Without exports nothing is handed over.
         self.server.exports.iter().count().max(1) as u32
@@ -177,52 +191,48 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         // What cannot be decoded takes no thread, nor does a handle that is not ours.
         let call = Call::read(request.procedure, request.args)?;
         let context = self.context(request);
+        let pending = Pending::new(request);
         let lane = match self.server.place_of(&call) {
             Ok(lane) => lane,
-            Err(status) => {
-                self.server.refuse(&call, status, results.buffer());
-                return Ok(Handled::Now);
-            }
+            Err(status) => return Ok(self.refuse(&call, status, pending, results)),
         };
-        let asked = (request.procedure, request.args.len());
         let is_asking =
             matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. } | Call::Read { .. });
+        let start = results.buffer().len();
         if is_asking
             && let Some(files) = &mut self.quick
-            && let Some(done) = carried_out(&self.server, files, &context, asked, &call, results)
+            && self.server.call(files, &context, &call, results.buffer()).is_ok()
         {
-            self.meter.count(&meter::Call { took: T::now().since(request.arrival.now), ..done });
+            self.meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
             return Ok(Handled::Now);
         }
         let pass = match self.gate.admit(lane, request.arrival.peer, request.arrival.now) {
             Admission::Admitted(pass) => pass,
             Admission::Full => return Ok(Handled::Busy),
+            // The client tries it again later.
             Admission::Stalled => {
-                // The client tries it again later.
-                self.server.refuse(&call, nfsstat3::NFS3ERR_JUKEBOX, results.buffer());
-                return Ok(Handled::Now);
+                return Ok(self.refuse(&call, nfsstat3::NFS3ERR_JUKEBOX, pending, results));
             }
         };
-        let (procedure, args, arrived) = (request.procedure, request.args.to_vec(), request.arrival.now);
+        let (procedure, args) = (request.procedure, request.args.to_vec());
         let (server, files, meter) = (Arc::clone(&self.server), self.files.clone(), self.meter.clone());
         Ok(Handled::LaterIn(
             lane,
             Box::new(move |results| {
                 let _pass = pass;
                 let call = Call::read(procedure, &args)?;
-                let done = files.with(|files| {
-                    carried_out(&server, files, &context, (procedure, args.len()), &call, results)
-                })?;
+                let start = results.buffer().len();
+                let done = files.with(|files| server.call(files, &context, &call, results.buffer()));
                 // This file system may wait.
-                let done = done.ok_or(Refusal::SystemError)?;
-                meter.count_later(&meter::Call { took: T::now().since(arrived), ..done });
-                Ok(())
+                let done = done.and_then(|done| done.map_err(|WouldBlock| Refusal::SystemError));
+                meter.count_later(pending, ended::<T>(done, &results.buffer()[start..]));
+                done
             }),
         ))
     }
 
     fn define(&mut self, metrics: &mut OwnMetrics) {
-        self.meter.define(metrics);
+        self.meter.define(&meter::NFS, metrics);
     }
 
     fn count_in(&mut self, counters: &Arc<ServiceCounters>) {
@@ -238,22 +248,10 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
     }
 }
 
-/// Carries a call out, and says what is counted of it, but for the time. `asked`: its procedure, and the length of its
-/// arguments, bytes. `None`: the file system must not wait, and would have to.
-fn carried_out<F: Files>(
-    server: &Server,
-    files: &mut F,
-    context: &Context,
-    (procedure, args): (u32, usize),
-    call: &Call<'_>,
-    results: &mut Results<'_>,
-) -> Option<meter::Call> {
-    let out = results.buffer();
-    let start = out.len();
-    server.call(files, context, call, out).ok()?;
-    // The status is their first word.
-    let failed = out.get(start..start + 4).is_some_and(|status| status != [0; 4]);
-    Some(meter::Call { procedure, took: Duration::ZERO, failed, args, results: out.len() - start })
+/// How a call ended whose results begin with a status.
+fn ended<T: ThreadFiles>(done: Result<(), Refusal>, results: &[u8]) -> Ended {
+    let failed = done.is_err() || !results.starts_with(&[0; 4]);
+    Ended { now: T::now(), failed, results: results.len() }
 }
 
 /// MOUNT versions 1 to 3. Version 2 is version 1 with a procedure more, which is refused.
@@ -294,6 +292,8 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
         let (context, version) = (self.nfs.context(request), request.version);
         let (server, files) = (Arc::clone(&self.nfs.server), self.nfs.files.clone());
         let mounts = Arc::clone(&self.mounts);
+        let (pending, start) = (Pending::new(request), results.buffer().len());
+        let meter = &self.nfs.meter;
         match call {
             MountCall::Mount(path) => {
                 let exports = &server.exports;
@@ -305,26 +305,41 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                     Admission::Full => return Ok(Handled::Busy),
                     Admission::Stalled => {
                         results.write_u32(mountstat3::MNT3ERR_SERVERFAULT as u32);
+                        meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
                         return Ok(Handled::Now);
                     }
                 };
-                let path = path.to_vec();
+                let (path, meter) = (path.to_vec(), meter.clone());
                 Ok(Handled::LaterIn(
                     lane,
                     Box::new(move |results| {
                         let _pass = pass;
                         let out = results.buffer();
-                        let done = files
-                            .with(|files| server.mount(files, &mounts, &context, version, &path, out))?;
-                        done.map_err(|WouldBlock| Refusal::SystemError)
+                        let start = out.len();
+                        let done =
+                            files.with(|files| server.mount(files, &mounts, &context, version, &path, out));
+                        let done = done.and_then(|done| done.map_err(|WouldBlock| Refusal::SystemError));
+                        meter.count_later(pending, ended::<T>(done, &results.buffer()[start..]));
+                        done
                     }),
                 ))
             }
             call => {
                 server.answer_mount(&mounts, &context, call, results.buffer());
+                // Their results have no status: they do not fail.
+                let results = results.buffer().len() - start;
+                meter.count(pending, Ended { now: T::now(), failed: false, results });
                 Ok(Handled::Now)
             }
         }
+    }
+
+    fn define(&mut self, metrics: &mut OwnMetrics) {
+        self.nfs.meter.define(&meter::MOUNT, metrics);
+    }
+
+    fn count_in(&mut self, counters: &Arc<ServiceCounters>) {
+        self.nfs.meter.count_in(counters);
     }
 
     fn lanes(&self) -> u32 {

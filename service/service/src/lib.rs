@@ -40,6 +40,7 @@ pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
 pub use twinpath_inspect::ServiceCounters;
 pub use twinpath_inspect::{CounterId, HistogramId, MetricName, OwnMetrics, ReasonId};
+pub use twinpath_inspect::{ProcedureCounts, ProcedureId, ProcedureName};
 pub use twinpath_reflex::{HOLD_MAX, Name, Shape, Version};
 pub use twinpath_time::{Duration, Instant};
 

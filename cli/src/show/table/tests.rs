@@ -1,6 +1,6 @@
 use twinpath_observe::report::{
-    Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules,
-    ServiceClaim, Switch, WhyNot,
+    Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Procedure, Queue,
+    Rules, ServiceClaim, Switch, WhyNot,
 };
 
 use super::*;
@@ -90,6 +90,7 @@ fn report() -> Report {
             }],
             ..Interface::default()
         }],
+        rpc: vec![Procedure::default()],
         rules: Rules {
             claims: vec!["udp port 7 to 10.0.0.1".to_owned()],
             verdicts: vec![Count { name: "claimed".to_owned(), count: 42 }],

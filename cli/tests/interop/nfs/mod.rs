@@ -120,17 +120,44 @@ fn files_are_made_written_read_and_renamed_over_both_transports_and_paths() {
             let root = client.mount(text(&path)).expect("mounted");
             walk(&mut client, &root, &path, data_max);
         }
-        let own = &server.show("services")[0]["own"];
-        let own = own.as_array().expect("its metrics");
-        let count = |name: &str| {
-            own.iter().find(|own| own["name"] == name).map_or(0, |own| own["count"].as_u64().unwrap())
-        };
-        assert_eq!(
-            (count("write"), count("write_failed"), count("rename"), count("getattr_failed")),
-            (8, 0, 2, 2)
-        );
-        assert!(count("results_bytes") > 3 << 20, "{own:?}");
+        assert_rows_of_two_walks(&server);
         assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+/// `show rpc` after a [`walk`] over UDP and another one over TCP.
+fn assert_rows_of_two_walks(server: &Server) {
+    let rpc = server.show("rpc");
+    let row = |program: &str, procedure: &str| {
+        let mut rows = rpc.as_array().expect("a list").iter();
+        let row = rows.find(|row| row["program"] == program && row["procedure"] == procedure);
+        row.unwrap_or_else(|| panic!("no row of {procedure}: {rpc}"))
+    };
+    for (program, procedure, calls, failed) in [
+        ("mount", "MNT", 2, 0),
+        ("mount", "EXPORT", 0, 0),
+        ("nfs", "WRITE", 8, 0),
+        ("nfs", "COMMIT", 2, 0),
+        ("nfs", "READ", 8, 0),
+        ("nfs", "RENAME", 2, 0),
+        ("nfs", "LOOKUP", 4, 2),
+        ("nfs", "GETATTR", 4, 2),
+    ] {
+        let row = row(program, procedure);
+        assert_eq!((&row["took"]["count"], &row["failed"]), (&calls.into(), &failed.into()), "{row}");
+        assert_eq!(
+            (calls > 0, row["service"].as_str()),
+            (row["took"]["p99_ns"].is_u64(), Some("nfs")),
+            "{row}"
+        );
+    }
+    let bytes = |procedure: &str, way: &str| row("nfs", procedure)[way].as_u64().expect("a number");
+    let data = (3 * (32 << 10) + 5 + 3 * MIB + 5) as u64;
+    for (larger, smaller) in [
+        (bytes("WRITE", "bytes_in"), bytes("WRITE", "bytes_out")),
+        (bytes("READ", "bytes_out"), bytes("READ", "bytes_in")),
+    ] {
+        assert!((data..data + 8 * 256).contains(&larger) && smaller < 8 * 256, "{larger} {smaller}");
     }
 }
 

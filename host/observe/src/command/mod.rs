@@ -228,6 +228,8 @@ pub enum Topic {
     Instance,
     /// The services, their paths, and the reasons.
     Services,
+    /// The procedures of services.
+    Rpc,
     /// Interfaces, their paths and queues.
     Interfaces,
     /// Claims and verdicts.
@@ -260,10 +262,11 @@ pub enum Topic {
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::All,
         Self::Instance,
         Self::Services,
+        Self::Rpc,
         Self::Interfaces,
         Self::Rules,
         Self::Machine,
@@ -287,6 +290,7 @@ impl Topic {
             Self::All => "all",
             Self::Instance => "instance",
             Self::Services => "services",
+            Self::Rpc => "rpc",
             Self::Interfaces => "interfaces",
             Self::Rules => "rules",
             Self::Machine => "machine",

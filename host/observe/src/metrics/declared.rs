@@ -8,8 +8,8 @@ use super::rows::{by, of, on, times};
 use super::{Family, Row, Value};
 use crate::report::{
     ClaimCounts, FastTcpCounts, FlowTable, GuardCounts, IdleCounts, KeptReplies, OpenFlow, PortCounts,
-    Program, Report, RequestCounts, ServeCounts, ServiceKept, SessionCounts, Switch, SwitchCounts,
-    SwitchPort, TcpCounts, Worker, WorkerCounts,
+    Procedure, ProcedureCounts, Program, Report, RequestCounts, ServeCounts, ServiceKept, SessionCounts,
+    Switch, SwitchCounts, SwitchPort, TcpCounts, Worker, WorkerCounts,
 };
 
 /// Counts, each with the values of its labels.
@@ -70,6 +70,14 @@ pub(super) const REQUESTS: Place<RequestCounts> = Place {
     each: |report| {
         let services = report.services.iter();
         services.filter_map(|service| Some((of(service), service.requests.as_ref()?))).collect()
+    },
+};
+
+pub(super) const PROCEDURES: Place<ProcedureCounts> = Place {
+    labels: &["service", "program", "procedure"],
+    each: |report| {
+        let labels = |it: &Procedure| vec![it.service.clone(), it.program.clone(), it.procedure.clone()];
+        report.rpc.iter().map(|procedure| (labels(procedure), &procedure.counts)).collect()
     },
 };
 

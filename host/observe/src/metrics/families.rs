@@ -6,8 +6,8 @@ use twinpath_inspect::MetricKind;
 use twinpath_worker::idle::Mode;
 
 use super::declared::{
-    CLAIMS, CONNECTIONS, FAST_CONNECTIONS, KEPT, KEPT_ON_INTERFACE, QUEUES, REQUESTS, SERVING, SESSIONS,
-    WORKERS, WORKERS_GUARDED, WORKERS_IDLE, WORKERS_WHOLE,
+    CLAIMS, CONNECTIONS, FAST_CONNECTIONS, KEPT, KEPT_ON_INTERFACE, PROCEDURES, QUEUES, REQUESTS, SERVING,
+    SESSIONS, WORKERS, WORKERS_GUARDED, WORKERS_IDLE, WORKERS_WHOLE,
 };
 use super::rows::{by, each, flag, of, of_interfaces, of_measures, of_workers, on, own, times, with};
 use super::{Family, Row, Value};
@@ -45,6 +45,7 @@ pub(super) fn all() -> Vec<Family> {
         KEPT_ON_INTERFACE.families(),
         of_service(),
         REQUESTS.families(),
+        PROCEDURES.families(),
         CONNECTIONS.families(),
         FAST_CONNECTIONS.families(),
         SESSIONS.families(),

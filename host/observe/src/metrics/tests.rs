@@ -1,7 +1,7 @@
 use super::*;
 use crate::report::{
-    Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, PortCounts, Queue, RequestCounts,
-    ServeCounts, Service, ServiceClaim, Times, Worker, WorkerCounts,
+    Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, PortCounts, Procedure,
+    ProcedureCounts, Queue, RequestCounts, ServeCounts, Service, ServiceClaim, Times, Worker, WorkerCounts,
 };
 
 fn report() -> Report {
@@ -47,6 +47,17 @@ fn report() -> Report {
             }],
             ..Service::default()
         }],
+        rpc: vec![Procedure {
+            service: "nfs".to_owned(),
+            program: "nfs".to_owned(),
+            procedure: "READ".to_owned(),
+            counts: ProcedureCounts {
+                took: Times { sum_ns: 500, buckets: vec![(255, 2)] },
+                failed: 1,
+                bytes_in: 160,
+                bytes_out: 4_096,
+            },
+        }],
         workers: vec![Worker {
             mode: "poll".to_owned(),
             counts: WorkerCounts {
@@ -76,6 +87,9 @@ fn a_report_is_written_as_open_metrics() {
         "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"answered\"} 7",
         "twinpath_service_requests_answered_total{service=\"echo\",outcome=\"refused\"} 2",
         "twinpath_service_replies_forgotten_total{service=\"echo\"} 4",
+        "twinpath_rpc_call_seconds_count{service=\"nfs\",program=\"nfs\",procedure=\"READ\"} 2",
+        "twinpath_rpc_calls_failed_total{service=\"nfs\",program=\"nfs\",procedure=\"READ\"} 1",
+        "twinpath_rpc_bytes_total{service=\"nfs\",program=\"nfs\",procedure=\"READ\",direction=\"out\"} 4096",
         "twinpath_claim_fast{service=\"echo\",claim=\"udp port 7\"} 1",
         "twinpath_worker_mode{worker=\"0\",mode=\"poll\"} 1",
         "twinpath_worker_cpu_seconds_total{worker=\"0\"} 1.5",

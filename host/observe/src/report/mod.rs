@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 pub use twinpath_config::Setting;
 pub use twinpath_inspect::{
-    ClaimCounts, FastTcpCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts, TcpCounts, Times,
+    ClaimCounts, FastTcpCounts, ProcedureCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts,
+    TcpCounts, Times,
 };
 pub use twinpath_port::PortCounts;
 pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};
@@ -18,7 +19,7 @@ pub use self::interface::{
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;
-pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceKept};
+pub use self::service::{OwnMetric, Procedure, Service, ServiceClaim, ServiceKept};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 
@@ -43,6 +44,8 @@ pub struct Report {
     pub instance: Instance,
     /// The services, their paths, and the reasons for not using a faster one.
     pub services: Vec<Service>,
+    /// The procedures that services count: all of them, also those that nobody has called.
+    pub rpc: Vec<Procedure>,
     /// One entry per interface served.
     pub interfaces: Vec<Interface>,
     /// The claims, and how often each verdict was given.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use twinpath_config::Path;
 use twinpath_inspect::{ClaimCounts, FastTcpCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
-use twinpath_inspect::{Times, counts};
+use twinpath_inspect::{ProcedureCounts, Times, counts};
 
 use crate::report::Count;
 
@@ -70,6 +70,36 @@ pub struct OwnMetric {
     /// The values of a histogram.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+}
+
+/// A procedure of a service, over all transports, paths and workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Procedure {
+    /// The service.
+    pub service: String,
+    /// The program that the procedure belongs to, such as `nfs`.
+    pub program: String,
+    /// Its name in the specification, such as `GETATTR`.
+    pub procedure: String,
+    /// Its counters. The number of values of `took` is that of its calls.
+    #[serde(flatten)]
+    pub counts: ProcedureCounts,
+}
+
+impl Procedure {
+    /// The number of its calls.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.counts.took.count()
+    }
+
+    /// Whether both are the same procedure of the same service.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let Self { service, program, procedure, .. } = self;
+        (service, program, procedure) == (&other.service, &other.program, &other.procedure)
+    }
 }
 
 /// A claim of a service, and the path of its requests.

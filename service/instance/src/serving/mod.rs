@@ -11,7 +11,7 @@ mod worker;
 
 pub(crate) use connections::Connections;
 pub use kept::{KeptPart, KeptStore};
-pub use own::own_metrics;
+pub use own::{own_metrics, own_procedures};
 pub use reflexes::{KeptEntries, ServedReflexes};
 pub use service::{ForWorkers, NewService, ServiceHandle, cpu_of, limits_for};
 pub use stand_in::StandIn;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use twinpath_nfs::{Bounds, MountProgram, Mounts, NfsProgram, ThreadFiles};
 use twinpath_rpc::client::{Auth, Call, Reply};
 use twinpath_rpc::nfs3_types::nfs3::*;
-use twinpath_rpc::nfs3_types::xdr_codec::{Pack, Unpack};
+use twinpath_rpc::nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use twinpath_rpc::{DuplicateLimits, Refusal, Server};
+use twinpath_service::{OwnMetrics, ProcedureCounts};
 use twinpath_time::{Duration, Instant};
 
 use crate::model::Memory;
@@ -134,11 +135,34 @@ fn each_procedure_has_its_calls_counted_with_their_time_and_their_failures() {
     let root = client.root.clone();
     client.nfs(1000, 1, P::NFSPROC3_GETATTR, &GETATTR3args { object: root.clone() });
     client.nfs(1000, 2, P::NFSPROC3_LOOKUP, &LOOKUP3args { what: at(&root, "none") });
-    let own = &client.rpc.counters().own_later;
-    let times: Vec<_> = own.histograms().filter(|(_, times)| times.count() > 0).collect();
-    let counts = times.iter().map(|(name, times)| (name.name, times.count(), times.quantile(0.5).is_some()));
-    assert_eq!(counts.collect::<Vec<_>>(), [("getattr", 1, true), ("lookup", 1, true)]);
-    let counted = |name: &str| own.counters().find(|(known, _)| known.name == name).expect("defined").1;
-    assert_eq!((counted("getattr_failed"), counted("lookup_failed")), (0, 1));
-    assert!(counted("results_bytes") > 88 && counted("args_bytes") > 20);
+    // A handle that is not ours is answered by the worker.
+    let foreign = nfs_fh3 { data: Opaque::owned(vec![7; 16]) };
+    client.nfs(1000, 3, P::NFSPROC3_GETATTR, &GETATTR3args { object: foreign });
+    client.send(0, 4, (100_005, 3, 1), &[&[0, 0, 0, 4][..], b"/not"].concat());
+    client.send(0, 5, (100_005, 3, 5), &[]);
+    let called = |own: &OwnMetrics| {
+        let called = own.procedures().filter(|(_, counts)| counts.took.count() > 0);
+        called.map(|(name, counts)| (name.program, name.procedure, counts)).collect::<Vec<_>>()
+    };
+    let rows = |own: &OwnMetrics| {
+        let row = |(program, procedure, counts): (_, _, ProcedureCounts)| {
+            (program, procedure, counts.took.count(), counts.failed, counts.bytes_in)
+        };
+        called(own).into_iter().map(row).collect::<Vec<_>>()
+    };
+    let counters = client.rpc.counters();
+    let handle = 4 + root.data.len() as u64;
+    assert_eq!(
+        rows(&counters.own_later),
+        [
+            ("nfs", "GETATTR", 1, 0, handle),
+            ("nfs", "LOOKUP", 1, 1, handle + 4 + 4),
+            ("mount", "MNT", 1, 1, 4 + 4)
+        ]
+    );
+    assert_eq!(rows(&counters.own), [("nfs", "GETATTR", 1, 1, 4 + 16), ("mount", "EXPORT", 1, 0, 0)]);
+    // A status and attributes; an error alone.
+    let sizes = [&counters.own_later, &counters.own].map(|own| called(own)[0].2.bytes_out);
+    assert_eq!(sizes, [4 + 84, 4]);
+    assert!(called(&counters.own_later).iter().all(|(.., counts)| counts.took.quantile(0.5).is_some()));
 }
