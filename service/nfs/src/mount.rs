@@ -126,9 +126,8 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<(), WouldBlock> {
         let mut reply = Reply::new(out);
-        if version < VERSION {
-            // Handles of former versions are of NFS version 2, which is not served.
-            reply.write_u32(mountstat3::MNT3ERR_ACCES as u32);
+        if let Err(status) = self.mount_place(context, version, path) {
+            reply.write_u32(status as u32);
             return Ok(());
         }
         match self.root_of(files, context, path) {
@@ -145,6 +144,23 @@ impl Server {
         Ok(())
     }
 
+    /// The place among all exports of the one that MNT of a path asks for.
+    ///
+    /// # Errors
+    /// There is none, or this client may not use it: this is the status of MNT, and no file system has to be asked.
+    pub fn mount_place(&self, context: &Context, version: u32, path: &[u8]) -> Result<u32, mountstat3> {
+        if version < VERSION {
+            // Handles of former versions are of NFS version 2, which is not served.
+            return Err(mountstat3::MNT3ERR_ACCES);
+        }
+        if path.contains(&0) {
+            return Err(mountstat3::MNT3ERR_INVAL);
+        }
+        let (export, _) = self.exports.of_path(path).ok_or(mountstat3::MNT3ERR_NOENT)?;
+        export.admit(context.peer).map_err(|_| mountstat3::MNT3ERR_ACCES)?;
+        self.exports.place_of(export.number).ok_or(mountstat3::MNT3ERR_NOENT)
+    }
+
     /// Carries another call of MOUNT out, which needs no file system, and appends its results to `out`.
     pub fn answer_mount(&self, mounts: &Mounts, context: &Context, call: MountCall<'_>, out: &mut Vec<u8>) {
         let client = context.peer.ip().to_canonical();
@@ -158,13 +174,9 @@ impl Server {
         }
     }
 
-    /// The handle of the directory at a path, which is an export or within one.
+    /// The handle of the directory at a path, which is an export that this client may use, or within one.
     fn root_of<F: Files>(&self, files: &mut F, context: &Context, path: &[u8]) -> Result<Handle, Denial> {
-        if path.contains(&0) {
-            return Err(Denial::Status(mountstat3::MNT3ERR_INVAL));
-        }
         let (export, names) = self.exports.of_path(path).ok_or(Denial::Status(mountstat3::MNT3ERR_NOENT))?;
-        export.admit(context.peer).map_err(|_| Denial::Status(mountstat3::MNT3ERR_ACCES))?;
         let who = export.caller(context.claimed.as_ref());
         let mut file = files.root(export.number)?;
         for name in names {

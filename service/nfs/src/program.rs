@@ -14,7 +14,6 @@ use twinpath_time::Instant;
 use crate::HANDLE_MAX;
 use crate::call::Call;
 use crate::caller::Caller;
-use crate::export::Export;
 use crate::files::Files;
 use crate::gate::{Admission, Bounds, Gate};
 use crate::meter::{self, Ended, Meter, Pending};
@@ -188,11 +187,11 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
     }
 
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
-        // What cannot be decoded takes no thread, nor does a handle that is not ours.
+        // What cannot be decoded takes no thread, nor does a handle that is not ours, nor a client without the export.
         let call = Call::read(request.procedure, request.args)?;
         let context = self.context(request);
         let pending = Pending::new(request);
-        let lane = match self.server.place_of(&call) {
+        let lane = match self.server.place_of(&call, context.peer) {
             Ok(lane) => lane,
             Err(status) => return Ok(self.refuse(&call, status, pending, results)),
         };
@@ -296,9 +295,14 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
         let meter = &self.nfs.meter;
         match call {
             MountCall::Mount(path) => {
-                let exports = &server.exports;
-                let number = exports.of_path(path).map(|(export, _): (&Export, _)| export.number);
-                let lane = number.and_then(|number| exports.place_of(number)).unwrap_or_default();
+                let lane = match server.mount_place(&context, version, path) {
+                    Ok(lane) => lane,
+                    Err(status) => {
+                        results.write_u32(status as u32);
+                        meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
+                        return Ok(Handled::Now);
+                    }
+                };
                 let arrival = request.arrival;
                 let pass = match self.nfs.gate.admit(lane, arrival.peer, arrival.now) {
                     Admission::Admitted(pass) => pass,

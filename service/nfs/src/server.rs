@@ -96,10 +96,11 @@ impl Server {
     /// The place of the export of a call among all exports.
     ///
     /// # Errors
-    /// The call has no handle of ours: this is its status, and no file system has to be asked.
-    pub fn place_of(&self, call: &Call<'_>) -> Result<u32, nfsstat3> {
-        let id = self.secret.open(call.handle().unwrap_or_default())?;
-        self.exports.place_of(id.export).ok_or(nfsstat3::NFS3ERR_STALE)
+    /// The call has no handle of ours, or this client may not use its export: this is its status, and no file system
+    /// has to be asked.
+    pub fn place_of(&self, call: &Call<'_>, peer: SocketAddr) -> Result<u32, nfsstat3> {
+        let export = self.export_of(call.handle().unwrap_or_default(), peer)?;
+        self.exports.place_of(export.number).ok_or(nfsstat3::NFS3ERR_STALE)
     }
 
     /// The export of a handle, if this client may use it. No file is touched.

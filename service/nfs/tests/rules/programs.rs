@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use twinpath_nfs::{Bounds, MountProgram, Mounts, NfsProgram, ThreadFiles};
 use twinpath_rpc::client::{Auth, Call, Reply};
+use twinpath_rpc::nfs3_types::mount::mountstat3;
 use twinpath_rpc::nfs3_types::nfs3::*;
 use twinpath_rpc::nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use twinpath_rpc::{DuplicateLimits, Refusal, Server};
@@ -75,6 +76,21 @@ impl Client {
             Ok(now) => now.to_vec(),
             Err(later) => later.run_datagram(),
         }
+    }
+
+    /// The reply to a call of root from this port, if it takes no thread.
+    fn at_once(
+        &mut self,
+        port: u16,
+        (program, version, procedure): (u32, u32, u32),
+        args: &[u8],
+    ) -> Option<Vec<u8>> {
+        let auth = Auth::sys("client", 0, 100, &[]).expect("a short name");
+        let mut message = Vec::new();
+        Call { xid: 5, program, version, procedure, auth: &auth, args }.write(&mut message);
+        let peer = SocketAddr::from(([192, 0, 2, 1], port));
+        let answer = self.rpc.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
+        answer.ok().map(|reply| results(reply).expect("accepted").to_vec())
     }
 
     fn nfs(&mut self, uid: u32, xid: u32, procedure: P, args: &impl Pack) -> Vec<u8> {
@@ -165,4 +181,25 @@ fn each_procedure_has_its_calls_counted_with_their_time_and_their_failures() {
     let sizes = [&counters.own_later, &counters.own].map(|own| called(own)[0].2.bytes_out);
     assert_eq!(sizes, [4 + 84, 4]);
     assert!(called(&counters.own_later).iter().all(|(.., counts)| counts.took.quantile(0.5).is_some()));
+}
+
+#[test]
+fn a_client_that_may_not_use_the_export_takes_none_of_its_threads() {
+    let mut client = Client::new();
+    let path = |path: &str| packed(&twinpath_rpc::nfs3_types::xdr_codec::Opaque::borrowed(path.as_bytes()));
+    let (getattr, mnt) = ((PROGRAM, VERSION, P::NFSPROC3_GETATTR as u32), (100_005, 3, 1));
+    let root = packed(&GETATTR3args { object: client.root.clone() });
+    assert_eq!(client.at_once(700, getattr, &root), None, "it waits for the file system");
+    let perm = (nfsstat3::NFS3ERR_PERM as u32).to_be_bytes().to_vec();
+    assert_eq!(client.at_once(40_000, getattr, &root), Some(perm));
+    assert_eq!(client.at_once(700, mnt, &path("/one/dir")), None, "it waits for the file system");
+    for (port, call, asked, status) in [
+        (40_000, mnt, "/one", mountstat3::MNT3ERR_ACCES),
+        (700, mnt, "/none", mountstat3::MNT3ERR_NOENT),
+        (700, mnt, "/one/\0", mountstat3::MNT3ERR_INVAL),
+        (700, (100_005, 1, 1), "/one", mountstat3::MNT3ERR_ACCES),
+    ] {
+        let status = (status as u32).to_be_bytes().to_vec();
+        assert_eq!(client.at_once(port, call, &path(asked)), Some(status), "{asked:?}");
+    }
 }
