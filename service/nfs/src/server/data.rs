@@ -1,8 +1,8 @@
 //! READ, WRITE, COMMIT, READLINK.
 
-use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3, stable_how};
+use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, stable_how};
 
-use super::{OFFSET_MAX, TARGET_MAX, Turn, regular};
+use super::{OFFSET_MAX, Opened, TARGET_MAX, Turn, regular};
 use crate::files::{Fault, Files, OpenAs, Rights, Sync};
 use crate::reply::Reply;
 
@@ -86,6 +86,7 @@ impl<F: Files> Turn<'_, '_, F> {
             return Err(nfsstat3::NFS3ERR_FBIG.into());
         }
         let written = if data.is_empty() {
+            self.may_write(&opened, &attributes)?;
             0
         } else {
             self.as_owner(&opened.who, &attributes, |files, open_as| {
@@ -105,10 +106,22 @@ impl<F: Files> Turn<'_, '_, F> {
         Ok(())
     }
 
+    /// Checks that the caller may write to a file or owns it, where nothing is written that would show it. Otherwise
+    /// whoever finds a file could have it synced, and calls of its owner would wait behind that. The kernel's server
+    /// asks for the same right (`nfsd_commit` in fs/nfsd/vfs.c).
+    fn may_write(&mut self, opened: &Opened<'_, F::File>, attributes: &fattr3) -> Result<(), Fault> {
+        let is_owner = attributes.uid == opened.who.uid;
+        if is_owner || self.files.permits(&opened.who, &opened.file, Rights::WRITE)? {
+            return Ok(());
+        }
+        Err(nfsstat3::NFS3ERR_ACCES.into())
+    }
+
     /// COMMIT (RFC 1813, 3.3.21) of the whole file. The verifier is taken after the sync.
     pub(super) fn commit(&mut self, file: &[u8], reply: &mut Reply<'_>) -> Result<(), Fault> {
         let (opened, attributes) = self.change(file)?;
         regular(&attributes)?;
+        self.may_write(&opened, &attributes)?;
         self.settle(opened.export, &opened.file, Sync::All)?;
         reply.write_status(nfsstat3::NFS3_OK);
         reply.write_wcc(&self.first_wcc());

@@ -161,3 +161,21 @@ fn a_lookup_asks_for_the_right_of_the_caller() {
         assert_eq!(rig.look_up(&dir, name), Err(nfsstat3::NFS3ERR_ACCES), "{name}");
     }
 }
+
+#[test]
+fn who_may_not_write_a_file_does_not_sync_it() {
+    let mut rig = Rig::new();
+    let root = rig.root();
+    let file = rig.create(&root, "file", 0o444);
+    rig.commit(&file).expect("its owner may");
+    rig.uid = 1001;
+    rig.files.log.clear();
+    assert_eq!(rig.commit(&file).err(), Some(nfsstat3::NFS3ERR_ACCES));
+    assert_eq!(rig.write(&file, 0, stable_how::FILE_SYNC, b"").err(), Some(nfsstat3::NFS3ERR_ACCES));
+    assert_eq!(rig.files.log, []);
+    let number = rig.file(&file);
+    rig.files.node(number).mode = 0o666;
+    rig.commit(&file).expect("everybody may write");
+    assert_eq!(rig.write(&file, 0, stable_how::FILE_SYNC, b"").map(|done| done.count), Ok(0));
+    assert_eq!(rig.files.log, [Event::Synced(number); 2]);
+}
