@@ -195,8 +195,7 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
             Ok(lane) => lane,
             Err(status) => return Ok(self.refuse(&call, status, pending, results)),
         };
-        let is_asking =
-            matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. } | Call::Read { .. });
+        let is_asking = matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. });
         let start = results.buffer().len();
         if is_asking
             && let Some(files) = &mut self.quick

@@ -19,10 +19,7 @@ const NEEDED: CapabilitySet =
 
 /// File systems on disks of this host and in its memory, whose cached attributes depend on nobody else: ext2 to ext4, XFS,
 /// btrfs, tmpfs (linux/magic.h). Those of others may wait for a network, or for a process.
-const QUICK: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, IN_MEMORY];
-
-/// tmpfs (linux/magic.h), whose data and ACLs are in memory.
-const IN_MEMORY: u32 = 0x0102_1994;
+const QUICK: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
 /// Why a directory cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +74,7 @@ pub struct Directory {
     root: Arc<OwnedFd>,
     /// What tells the directory from all others.
     identity: Vec<u8>,
-    /// What file system it is of (statfs(2)), if that is known.
-    kind: Option<u32>,
+    is_quick: bool,
 }
 
 impl Directory {
@@ -109,10 +105,11 @@ impl Directory {
         let kind = i32::from(key.kind());
         match file_handle::open(mount.as_fd(), kind, key.bytes(), OFlags::PATH.bits() as i32) {
             Ok(_) => {
+                let is_quick =
+                    rustix::fs::fstatfs(&mount).is_ok_and(|fs| QUICK.contains(&(fs.f_type as u32)));
                 let identity =
                     [&[key.kind()], key.bytes(), &file_handle::file_system_id(mount.as_fd())].concat();
-                let kind = rustix::fs::fstatfs(&mount).map(|fs| fs.f_type as u32).ok();
-                Ok(Self { mount, root: Arc::new(root), identity, kind })
+                Ok(Self { mount, root: Arc::new(root), identity, is_quick })
             }
             Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
             Err(errno) => Err(failed(errno)),
@@ -120,13 +117,8 @@ impl Directory {
     }
 
     /// Whether attributes and names that the kernel has cached are found without waiting.
-    pub(super) fn is_quick(&self) -> bool {
-        self.kind.is_some_and(|kind| QUICK.contains(&kind))
-    }
-
-    /// Whether data waits for no disk, unless it was swapped out.
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.kind == Some(IN_MEMORY)
+    pub(super) const fn is_quick(&self) -> bool {
+        self.is_quick
     }
 
     /// What tells the directory from all others, also after a restart: its key, and its file system's identity.

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, ResolveFlags};
 use rustix::io::Errno;
 use twinpath_nfs::{
     Caller, Fault, FileId, FileKey, Files, Limits, Listed, Make, OpenAs, Rights, SetTime, Space, Sync,
 };
 use twinpath_rpc::nfs3_types::nfs3::fattr3;
 
-use super::operations::{attributes, read_into};
-use super::{HostExports, HostFile, Root, acting, fault, find, key, permitted};
+use super::operations::attributes;
+use super::{HostExports, HostFile, acting, fault, find, key, permitted};
 
 /// The files of exports, for a worker.
 pub struct QuickFiles(Arc<HostExports>);
@@ -22,12 +22,6 @@ impl QuickFiles {
     pub fn new(exports: &Arc<HostExports>) -> Option<Self> {
         let has_quick = exports.roots.iter().any(|root| root.directory.is_quick());
         has_quick.then(|| Self(Arc::clone(exports)))
-    }
-
-    /// Whether data of this export is read without waiting: it is in memory, as nothing can be swapped out.
-    fn is_read_at_once(&self, export: u32) -> bool {
-        let is_here = |root: &Root| root.number == export && root.directory.is_in_memory();
-        self.0.roots.iter().any(is_here) && rustix::system::sysinfo().totalswap == 0
     }
 
     fn is_quick(&self, export: u32) -> bool {
@@ -90,18 +84,14 @@ impl Files for QuickFiles {
 
     fn read(
         &mut self,
-        who: &Caller,
-        open_as: OpenAs,
-        file: &HostFile,
-        offset: u64,
-        count: usize,
-        out: &mut Vec<u8>,
+        _: &Caller,
+        _: OpenAs,
+        _: &HostFile,
+        _: u64,
+        _: usize,
+        _: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        if !self.is_read_at_once(file.export) {
-            return Err(Fault::WouldBlock);
-        }
-        let (data, _acting) = self.0.open_data(who, open_as, file, OFlags::RDONLY)?;
-        read_into(&data, offset, count, out).map_err(fault)
+        Err(Fault::WouldBlock)
     }
 
     fn write(&mut self, _: &Caller, _: OpenAs, _: &HostFile, _: u64, _: &[u8]) -> Result<usize, Fault> {

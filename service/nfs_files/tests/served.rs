@@ -49,8 +49,6 @@ struct Client {
     server: Server,
     uid: u32,
     xid: u32,
-    /// How many calls took a thread that may wait.
-    later: u32,
 }
 
 impl Client {
@@ -61,13 +59,8 @@ impl Client {
         Call { xid: self.xid, program, version, procedure, auth: &auth, args }.write(&mut message);
         let peer = SocketAddr::from(([192, 0, 2, 1], 700));
         let answer = self.server.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
-        let reply = match answer {
-            Ok(reply) => reply.to_vec(),
-            Err(later) => {
-                self.later += 1;
-                std::thread::spawn(move || later.run_datagram()).join().expect("the thread ends")
-            }
-        };
+        let later = answer.expect_err("it waits for files");
+        let reply = std::thread::spawn(move || later.run_datagram()).join().expect("the thread ends");
         Reply::parse(&reply).expect("a reply").outcome.expect("accepted").to_vec()
     }
 
@@ -120,7 +113,7 @@ fn what_a_client_wrote_is_there_for_the_next_instance_by_the_same_handle() {
     for path in [folder.path(), &export] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
     }
-    let mut client = Client { server: instance(&export, 1), uid: 1000, xid: 0, later: 0 };
+    let mut client = Client { server: instance(&export, 1), uid: 1000, xid: 0 };
     let root = client.mount(&export);
     let at = |name: &'static str| diropargs3 { dir: root.clone(), name: name.as_bytes().into() };
     let new = sattr3 { mode: Nfs3Option::Some(0o400), ..sattr3::default() };
@@ -148,49 +141,4 @@ fn what_a_client_wrote_is_there_for_the_next_instance_by_the_same_handle() {
     assert_eq!(client.read(&file), Err(nfsstat3::NFS3ERR_ACCES), "root is squashed");
     client.uid = 1001;
     assert_eq!(client.read(&file), Err(nfsstat3::NFS3ERR_ACCES));
-}
-
-#[test]
-fn what_is_in_memory_is_read_by_the_worker_with_the_rights_of_the_caller() {
-    if !root_or_skip() {
-        return;
-    }
-    // A tmpfs on every Linux host of ours. What could be swapped out is left to threads.
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("set");
-    let has_swap = fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1);
-    let data: Vec<u8> = (0..10_001_u32).map(|at| (at * 7) as u8).collect();
-    for (name, mode) in [("all", 0o644), ("mine", 0o600)] {
-        let path = folder.path().join(name);
-        fs::write(&path, &data).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
-        std::os::unix::fs::chown(&path, Some(1000), Some(1000)).expect("root may");
-    }
-    let mut client = Client { server: instance(folder.path(), 1), uid: 1000, xid: 0, later: 0 };
-    let root = client.mount(folder.path());
-    let mut look_up = |name: &'static str| {
-        let args = LOOKUP3args { what: diropargs3 { dir: root.clone(), name: name.as_bytes().into() } };
-        let found = client.ask::<LOOKUP3resok, LOOKUP3resfail>(NFS_PROGRAM::NFSPROC3_LOOKUP, &args);
-        found.expect("it is there").object
-    };
-    let [all, mine] = ["all", "mine"].map(&mut look_up);
-    for file in [&all, &mine] {
-        assert_eq!(client.read(file), Ok(data.clone()), "it is open from now on");
-    }
-    for (uid, file, wanted) in [
-        (1000, &all, Ok(&data)),
-        (1001, &all, Ok(&data)),
-        (1000, &mine, Ok(&data)),
-        (1001, &mine, Err(nfsstat3::NFS3ERR_ACCES)),
-        (0, &mine, Err(nfsstat3::NFS3ERR_ACCES)),
-        (1000, &mine, Ok(&data)),
-    ] {
-        (client.uid, client.later) = (uid, 0);
-        assert_eq!(client.read(file).as_ref(), wanted.as_ref().map(|data| *data), "of {uid}");
-        if wanted.is_ok() {
-            assert_eq!(client.later > 0, has_swap, "of {uid}");
-        }
-    }
-    fs::remove_file(folder.path().join("all")).expect("removed");
-    assert_eq!(client.read(&all), Err(nfsstat3::NFS3ERR_STALE), "not while it is open here alone");
 }
