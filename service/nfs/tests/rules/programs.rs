@@ -154,7 +154,7 @@ fn each_procedure_has_its_calls_counted_with_their_time_and_their_failures() {
     // A handle that is not ours is answered by the worker.
     let foreign = nfs_fh3 { data: Opaque::owned(vec![7; 16]) };
     client.nfs(1000, 3, P::NFSPROC3_GETATTR, &GETATTR3args { object: foreign });
-    client.send(0, 4, (100_005, 3, 1), &[&[0, 0, 0, 4][..], b"/not"].concat());
+    client.send(0, 4, (100_005, 3, 1), &[&[0, 0, 0, 8][..], b"/one/not"].concat());
     client.send(0, 5, (100_005, 3, 5), &[]);
     let called = |own: &OwnMetrics| {
         let called = own.procedures().filter(|(_, counts)| counts.took.count() > 0);
@@ -173,7 +173,7 @@ fn each_procedure_has_its_calls_counted_with_their_time_and_their_failures() {
         [
             ("nfs", "GETATTR", 1, 0, handle),
             ("nfs", "LOOKUP", 1, 1, handle + 4 + 4),
-            ("mount", "MNT", 1, 1, 4 + 4)
+            ("mount", "MNT", 1, 1, 4 + 8)
         ]
     );
     assert_eq!(rows(&counters.own), [("nfs", "GETATTR", 1, 1, 4 + 16), ("mount", "EXPORT", 1, 0, 0)]);
