@@ -186,6 +186,10 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         &LATER
     }
 
+    fn clock(&self) -> Option<fn() -> Instant> {
+        Some(T::now)
+    }
+
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
         // What cannot be decoded takes no thread, nor does a handle that is not ours, nor a client without the export.
         let call = Call::read(request.procedure, request.args)?;

@@ -73,6 +73,8 @@ struct Working {
     number: u64,
     key: Key,
     since: Instant,
+    /// Whether its ticket exists: it may end yet, however long it takes.
+    is_held: bool,
 }
 
 /// The table's state of a received call.
@@ -132,7 +134,7 @@ impl Duplicates {
 }
 
 /// A call in progress. If it is dropped before it [started](Self::start), the call is forgotten. If it is
-/// dropped afterwards without a reply, its code panicked, and the call is not run again.
+/// dropped afterwards without a reply, its code panicked, and the call is not run again within the age.
 pub(crate) struct Ticket {
     table: Arc<Duplicates>,
     shard: usize,
@@ -152,18 +154,24 @@ impl Ticket {
         self.started = false;
     }
 
-    /// Keeps its reply, with the age counted from the call's arrival. Returns whether it replaced another one that
-    /// was still live.
-    pub(crate) fn finish(mut self, reply: &[u8]) -> bool {
+    /// Keeps its reply, with the age counted from the call's end, or if that is not known, from its arrival. Returns
+    /// whether it replaced another one that was still live.
+    pub(crate) fn finish(mut self, ended: Option<Instant>, reply: &[u8]) -> bool {
         self.done = true;
-        self.table.shard(self.shard).finish(self.number, reply)
+        self.table.shard(self.shard).finish(self.number, ended, reply)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.started && !self.done {
-            self.table.shard(self.shard).take(self.number);
+        if self.done {
+            return;
+        }
+        let mut shard = self.table.shard(self.shard);
+        if self.started {
+            shard.abandon(self.number);
+        } else {
+            shard.take(self.number);
         }
     }
 }
@@ -222,27 +230,38 @@ impl Shard {
             return None;
         }
         self.last += 1;
-        self.working.push_back(Working { number: self.last, key, since: now });
+        self.working.push_back(Working { number: self.last, key, since: now, is_held: true });
         Some(self.last)
     }
 
     /// Whether the call is in progress: a repetition is then neither run nor answered.
     fn is_working(&mut self, now: Instant, key: &Key) -> bool {
-        // A call that never finished is forgotten at the age at which its reply would be.
-        while self.working.front().is_some_and(|oldest| now.since(oldest.since) >= self.age) {
-            self.working.pop_front();
-        }
+        // A call whose code panicked is forgotten at the age at which its reply would be. One that is still carried
+        // out is not, however long its file system takes: it would run twice.
+        let age = self.age;
+        self.working.retain(|working| working.is_held || now.since(working.since) < age);
         self.working.iter().any(|working| working.key == *key)
     }
 
+    fn place_of(&self, number: u64) -> Option<usize> {
+        self.working.binary_search_by_key(&number, |working| working.number).ok()
+    }
+
     fn take(&mut self, number: u64) -> Option<Working> {
-        let at = self.working.binary_search_by_key(&number, |working| working.number).ok()?;
+        let at = self.place_of(number)?;
         self.working.remove(at)
     }
 
-    fn finish(&mut self, number: u64, reply: &[u8]) -> bool {
-        let ended = self.take(number);
-        ended.is_some_and(|ended| self.keep(ended.since, ended.key, reply))
+    /// Marks that a call will never end.
+    fn abandon(&mut self, number: u64) {
+        if let Some(at) = self.place_of(number) {
+            self.working[at].is_held = false;
+        }
+    }
+
+    fn finish(&mut self, number: u64, ended: Option<Instant>, reply: &[u8]) -> bool {
+        let Some(call) = self.take(number) else { return false };
+        self.keep(ended.unwrap_or(call.since).max(call.since), call.key, reply)
     }
 
     /// Keeps the reply of a call, unless it is longer than its program announced. Returns whether it

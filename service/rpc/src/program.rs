@@ -188,6 +188,12 @@ pub trait Program: Send {
         &[]
     }
 
+    /// The clock by which calls arrive, for threads: the reply of a call that must run once and is answered later is
+    /// kept from its end on. Without a clock it is kept from the arrival on.
+    fn clock(&self) -> Option<fn() -> Instant> {
+        None
+    }
+
     /// How many lanes the work of [`Handled::LaterIn`] has, numbered from 0.
     fn lanes(&self) -> u32 {
         1

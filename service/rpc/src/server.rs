@@ -365,11 +365,11 @@ impl Server {
             }
             Ok(Handled::Later(work)) => {
                 out.truncate(start);
-                return Ok(self.defer(0, xid, ticket, work));
+                return Ok(self.defer(place, 0, xid, ticket, work));
             }
             Ok(Handled::LaterIn(lane, work)) => {
                 out.truncate(start);
-                return Ok(self.defer(lane, xid, ticket, work));
+                return Ok(self.defer(place, lane, xid, ticket, work));
             }
             Ok(Handled::Busy) => {
                 out.truncate(start);
@@ -383,18 +383,19 @@ impl Server {
             }
         }
         if let Some(ticket) = ticket {
-            let displaced = ticket.finish(&out[start + MARK_LEN..]);
+            let displaced = ticket.finish(None, &out[start + MARK_LEN..]);
             self.counters.forgotten.add(u64::from(displaced));
         }
         Ok(Outcome::Done)
     }
 
     /// Hands work over.
-    fn defer(&self, lane: u32, xid: u32, mut ticket: Option<Ticket>, work: Work) -> Outcome {
+    fn defer(&self, place: usize, lane: u32, xid: u32, mut ticket: Option<Ticket>, work: Work) -> Outcome {
+        let clock = self.entries[place].program.clock();
         self.counters.answered.add(1);
         let counters = Arc::clone(&self.counters);
         ticket.iter_mut().for_each(Ticket::defer);
-        Outcome::Later(Box::new(Deferred { ticket, lane, xid, marked: false, work, counters }))
+        Outcome::Later(Box::new(Deferred { ticket, lane, xid, marked: false, work, clock, counters }))
     }
 
     /// Looks up a call that must run once: returns its ticket if it must run, else how it was handled.
@@ -472,6 +473,8 @@ pub struct Deferred {
     /// Whether the call arrived as a datagram with a record mark; the reply then has one too.
     marked: bool,
     work: Work,
+    /// Tells when it ends.
+    clock: Option<fn() -> Instant>,
     counters: Arc<ServiceCounters>,
 }
 
@@ -487,7 +490,7 @@ impl Deferred {
     /// is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
-        let Self { mut ticket, xid, marked, work, counters, .. } = self;
+        let Self { mut ticket, xid, marked, work, clock, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
         let run = std::panic::AssertUnwindSafe(|| run(xid, work, &counters));
         let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {
@@ -496,7 +499,7 @@ impl Deferred {
             counters.refuse_later(Reason::HandlerFailed);
             out
         });
-        keep(ticket, &reply[MARK_LEN..], &counters);
+        keep(ticket, clock, &reply[MARK_LEN..], &counters);
         if !marked {
             reply.drain(..MARK_LEN);
         }
@@ -506,17 +509,17 @@ impl Deferred {
     /// Does the work and returns the reply as a record.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
-        let Self { mut ticket, xid, work, counters, .. } = self;
+        let Self { mut ticket, xid, work, clock, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
         let reply = run(xid, work, &counters);
-        keep(ticket, &reply[MARK_LEN..], &counters);
+        keep(ticket, clock, &reply[MARK_LEN..], &counters);
         reply
     }
 }
 
 /// Keeps the reply of a call that must run once.
-fn keep(ticket: Option<Ticket>, reply: &[u8], counters: &ServiceCounters) {
-    if ticket.is_some_and(|ticket| ticket.finish(reply)) {
+fn keep(ticket: Option<Ticket>, clock: Option<fn() -> Instant>, reply: &[u8], counters: &ServiceCounters) {
+    if ticket.is_some_and(|ticket| ticket.finish(clock.map(|now| now()), reply)) {
         counters.forget_later();
     }
 }

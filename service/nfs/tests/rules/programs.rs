@@ -35,6 +35,9 @@ impl ThreadFiles for Shared {
     }
 }
 
+/// How long replies are kept.
+const AGE: Duration = Duration::from_secs(60);
+
 struct Client {
     rpc: Server,
     root: nfs_fh3,
@@ -47,6 +50,13 @@ fn packed(value: &impl Pack) -> Vec<u8> {
     bytes
 }
 
+fn message(uid: u32, xid: u32, (program, version, procedure): (u32, u32, u32), args: &[u8]) -> Vec<u8> {
+    let auth = Auth::sys("client", uid, 100, &[]).expect("a short name");
+    let mut message = Vec::new();
+    Call { xid, program, version, procedure, auth: &auth, args }.write(&mut message);
+    message
+}
+
 impl Client {
     fn new() -> Self {
         let mut rig = Rig::new();
@@ -54,22 +64,14 @@ impl Client {
         let files = Shared(Arc::new(Mutex::new(rig.files)));
         let nfs = NfsProgram::new(rig.server, files.clone(), sizes, sizes, Bounds { export: 8, peer: 8 });
         let mount = MountProgram::new(nfs.sibling(), Arc::new(Mounts::new(4)));
-        let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
+        let limits = DuplicateLimits { calls: 64, age: AGE };
         let rpc = Server::new(vec![Box::new(nfs), Box::new(mount)], limits, 7).expect("two programs");
         Self { rpc, root, files }
     }
 
     /// The reply to a call by datagram, once its work is done.
-    fn send(
-        &mut self,
-        uid: u32,
-        xid: u32,
-        (program, version, procedure): (u32, u32, u32),
-        args: &[u8],
-    ) -> Vec<u8> {
-        let auth = Auth::sys("client", uid, 100, &[]).expect("a short name");
-        let mut message = Vec::new();
-        Call { xid, program, version, procedure, auth: &auth, args }.write(&mut message);
+    fn send(&mut self, uid: u32, xid: u32, called: (u32, u32, u32), args: &[u8]) -> Vec<u8> {
+        let message = message(uid, xid, called, args);
         let peer = SocketAddr::from(([192, 0, 2, 1], 700));
         let answer = self.rpc.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
         match answer {
@@ -79,15 +81,8 @@ impl Client {
     }
 
     /// The reply to a call of root from this port, if it takes no thread.
-    fn at_once(
-        &mut self,
-        port: u16,
-        (program, version, procedure): (u32, u32, u32),
-        args: &[u8],
-    ) -> Option<Vec<u8>> {
-        let auth = Auth::sys("client", 0, 100, &[]).expect("a short name");
-        let mut message = Vec::new();
-        Call { xid: 5, program, version, procedure, auth: &auth, args }.write(&mut message);
+    fn at_once(&mut self, port: u16, called: (u32, u32, u32), args: &[u8]) -> Option<Vec<u8>> {
+        let message = message(0, 5, called, args);
         let peer = SocketAddr::from(([192, 0, 2, 1], port));
         let answer = self.rpc.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
         answer.ok().map(|reply| results(reply).expect("accepted").to_vec())
@@ -129,6 +124,21 @@ fn a_change_that_is_repeated_runs_once_and_another_user_gets_no_reply_of_it() {
     let other = client.nfs(1001, 5, P::NFSPROC3_MKDIR, &args);
     assert_eq!(results(&other).expect("accepted")[..4], (nfsstat3::NFS3ERR_EXIST as u32).to_be_bytes());
     assert_eq!(client.files.0.lock().expect("nobody panicked").nodes.len(), 3);
+}
+
+#[test]
+fn the_reply_of_a_change_is_kept_from_its_end_on() {
+    let mut client = Client::new();
+    let args = MKDIR3args { where_: at(&client.root.clone(), "dir"), attributes: sattr3::default() };
+    let first = client.nfs(1000, 5, P::NFSPROC3_MKDIR, &args);
+    let call = message(1000, 5, (PROGRAM, VERSION, P::NFSPROC3_MKDIR as u32), &packed(&args));
+    let peer = SocketAddr::from(([192, 0, 2, 1], 700));
+    // It came at 0 and ended after 5 microseconds.
+    let last = Instant::ZERO + AGE + Duration::from_micros(4);
+    let again = client.rpc.datagram_or_later(last, peer, &call).expect("a call");
+    assert_eq!(again.ok(), Some(&first[..]));
+    let late = last + Duration::from_micros(1);
+    assert!(client.rpc.datagram_or_later(late, peer, &call).expect("a call").is_err(), "it runs again");
 }
 
 #[test]

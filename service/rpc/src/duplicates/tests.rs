@@ -35,7 +35,7 @@ impl Table {
     fn keep(&self, at_s: u64, peer: u16, message: &[u8], reply: &[u8]) -> bool {
         let (Known::New(mut ticket), _) = self.begin(at_s, peer, message) else { panic!("known already") };
         ticket.start();
-        ticket.finish(reply)
+        ticket.finish(None, reply)
     }
 
     fn find(&self, at_s: u64, peer: u16, message: &[u8]) -> Option<Vec<u8>> {
@@ -139,14 +139,25 @@ fn calls_are_spread_over_all_sets() {
 }
 
 #[test]
-fn a_call_in_progress_counts_from_its_arrival_and_ends_at_the_age() {
+fn a_call_in_progress_does_not_age_and_its_reply_ages_from_its_end() {
     let table = Table::new(16);
     let call = message(1, b"name");
     let (Known::New(mut ticket), _) = table.begin(5, 1, &call) else { panic!("known already") };
     ticket.start();
+    assert!(matches!(table.begin(500, 1, &call), (Known::Working, _)), "it still runs");
     ticket.defer();
-    assert!(matches!(table.begin(64, 1, &call), (Known::Working, _)));
-    assert!(!ticket.finish(b"reply"));
+    assert!(matches!(table.begin(900, 1, &call), (Known::Working, _)), "it still waits for a thread");
+    let ended = Instant::ZERO + Duration::from_secs(1000);
+    assert!(!ticket.finish(Some(ended), b"reply"));
+    assert_eq!(table.find(1059, 1, &call), Some(b"reply".to_vec()));
+    assert_eq!(table.find(1060, 1, &call), None, "a minute after it ended");
+}
+
+#[test]
+fn a_reply_whose_end_is_not_known_ages_from_its_arrival() {
+    let table = Table::new(16);
+    let call = message(1, b"name");
+    assert!(!table.keep(5, 1, &call, b"reply"));
     assert_eq!(table.find(64, 1, &call), Some(b"reply".to_vec()));
     assert_eq!(table.find(65, 1, &call), None, "a minute after it came");
 }
@@ -176,7 +187,7 @@ fn a_call_that_comes_to_many_workers_at_once_runs_on_one_of_them() {
             let one = || match table.begin(0, 1, &call).0 {
                 Known::New(mut ticket) => {
                     ticket.start();
-                    ticket.finish(b"reply");
+                    ticket.finish(None, b"reply");
                     1
                 }
                 _ => 0,

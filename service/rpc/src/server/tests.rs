@@ -351,13 +351,16 @@ fn a_datagram_is_answered_later_if_there_is_room_and_non_idempotent_calls_run_on
     let reply = work.run_datagram();
     assert_eq!(later_run(&mut server, &call), Err(reply.clone()), "kept");
     assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
-    // A call whose work was lost is forgotten in time, and one whose work panics has failed.
+    // A call that still waits does not run twice. One whose work was lost runs again, and one whose work panics has
+    // failed.
     call[3] = 9;
-    let never_ends = later(&mut server, &call).expect("later");
+    let waits = later(&mut server, &call).expect("later");
     let much_later = Instant::ZERO + AGE;
+    let again = server.datagram_or_later(much_later, peer(), &call).map(|_| ());
+    assert_eq!(again, Err(Reason::NoReply), "it is still in progress");
+    drop(waits);
     let Ok(Err(deferred)) = server.datagram_or_later(much_later, peer(), &call) else { panic!("forgotten") };
     assert_eq!(results(&deferred.run_datagram()), Err(Refusal::SystemError));
-    drop(never_ends);
 }
 
 fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
