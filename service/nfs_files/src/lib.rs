@@ -34,7 +34,7 @@ pub use secret::{SecretError, handle_secret};
 pub use status::status;
 pub use threads::HostThreads;
 
-use cache::{Cache, Checked};
+use cache::{Cache, Checked, Shared};
 use turns::Turns;
 
 /// Room for entries of a directory that are read at once, bytes.
@@ -45,14 +45,14 @@ const DEPTH_MAX: usize = 4096;
 /// A file of an export.
 #[derive(Clone, Debug)]
 pub struct HostFile {
-    fd: Arc<OwnedFd>,
+    fd: Shared,
     export: u32,
     checked: Arc<Checked>,
 }
 
 impl HostFile {
     fn new(fd: OwnedFd, export: u32) -> Self {
-        Self { fd: Arc::new(fd), export, checked: Arc::default() }
+        Self { fd: Shared::new(Arc::new(fd)), export, checked: Arc::default() }
     }
 
     /// Its name in `/proc/self/fd`.
@@ -66,6 +66,7 @@ struct Root {
     number: u32,
     directory: Arc<Directory>,
     file: HostFile,
+    cache: Cache,
 }
 
 /// The directories that are exported, for all threads.
@@ -74,7 +75,6 @@ pub struct HostExports {
     /// `/proc/self/fd`.
     descriptors: OwnedFd,
     syncs: Arc<Turns<Synced>>,
-    cache: Cache,
 }
 
 impl HostExports {
@@ -86,18 +86,14 @@ impl HostExports {
     pub fn new(directories: Vec<(u32, Arc<Directory>)>, former: Option<&Self>) -> Result<Self, RootError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
+        let exports = directories.len();
         let root = |(number, directory): (u32, Arc<Directory>)| {
-            let fd = Arc::clone(directory.root());
+            let fd = Shared::new(Arc::clone(directory.root()));
             let file = HostFile { fd, export: number, checked: Arc::default() };
-            Root { number, directory, file }
+            Root { number, directory, file, cache: Cache::new(exports) }
         };
         let syncs = former.map_or_else(Arc::default, |former| Arc::clone(&former.syncs));
-        Ok(Self {
-            roots: directories.into_iter().map(root).collect(),
-            descriptors,
-            syncs,
-            cache: Cache::default(),
-        })
+        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
     }
 
     /// Opens a file again, with the rights that the thread has.
@@ -135,9 +131,10 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// The files of these exports.
+    /// The files of these exports, for the calling thread. It may wait for files from now on.
     #[must_use]
     pub fn new(exports: Arc<HostExports>) -> Self {
+        cache::may_wait();
         Self { exports, entries: vec![MaybeUninit::uninit(); ENTRIES_LEN] }
     }
 
@@ -161,6 +158,15 @@ impl HostFiles {
         let is_quick = self.export(dir.export).is_ok_and(|root| root.directory.is_quick());
         let file = is_quick.then(|| self.find(dir, name).ok()).flatten()?;
         Some(FileId { export: dir.export, key: key(&file).ok()? })
+    }
+
+    /// Closes files that have lost a name, unless they are in use.
+    fn forget(&self, gone: Option<FileId>) {
+        if let Some(id) = gone
+            && let Ok(root) = self.export(id.export)
+        {
+            root.cache.forget(&id);
+        }
     }
 
     /// Whether a directory is beneath the root, or is it.

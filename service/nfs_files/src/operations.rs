@@ -177,7 +177,7 @@ impl Files for HostFiles {
 
     fn open(&mut self, id: &FileId) -> Result<HostFile, Fault> {
         let root = self.export(id.export)?;
-        let (is_quick, cache) = (root.directory.is_quick(), &self.exports.cache);
+        let (is_quick, cache) = (root.directory.is_quick(), &root.cache);
         if is_quick && let Some(file) = cache.get(id) {
             if attributes(&file)?.nlink > 0 {
                 return Ok(file);
@@ -357,7 +357,7 @@ impl Files for HostFiles {
         let _acting = acting(who)?;
         let gone = self.kept(dir, name);
         rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)?;
-        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        self.forget(gone);
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl Files for HostFiles {
         let _acting = acting(who)?;
         let gone = self.kept(dir, name);
         rustix::fs::unlinkat(&*dir.fd, name, AtFlags::REMOVEDIR).map_err(fault)?;
-        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        self.forget(gone);
         Ok(())
     }
 
@@ -378,7 +378,7 @@ impl Files for HostFiles {
         let _acting = acting(who)?;
         let gone = self.kept(to.0, to.1);
         rustix::fs::renameat(&*from.0.fd, from.1, &*to.0.fd, to.1).map_err(fault)?;
-        gone.iter().for_each(|id| self.exports.cache.forget(id));
+        self.forget(gone);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::fattr3;
 
 use super::operations::attributes;
-use super::{HostExports, HostFile, acting, fault, find, key, permitted};
+use super::{HostExports, HostFile, Root, acting, fault, find, key, permitted};
 
 /// The files of exports, for a worker.
 pub struct QuickFiles(Arc<HostExports>);
@@ -24,8 +24,9 @@ impl QuickFiles {
         has_quick.then(|| Self(Arc::clone(exports)))
     }
 
-    fn is_quick(&self, export: u32) -> bool {
-        self.0.roots.iter().any(|root| root.number == export && root.directory.is_quick())
+    fn quick(&self, export: u32) -> Result<&Root, Fault> {
+        let is_here = |root: &&Root| root.number == export && root.directory.is_quick();
+        self.0.roots.iter().find(is_here).ok_or(Fault::WouldBlock)
     }
 }
 
@@ -37,10 +38,7 @@ impl Files for QuickFiles {
     }
 
     fn open(&mut self, id: &FileId) -> Result<HostFile, Fault> {
-        if !self.is_quick(id.export) {
-            return Err(Fault::WouldBlock);
-        }
-        self.0.cache.get_at_once(id).ok_or(Fault::WouldBlock)
+        self.quick(id.export)?.cache.get_at_once(id).ok_or(Fault::WouldBlock)
     }
 
     fn key(&mut self, file: &HostFile) -> Result<FileKey, Fault> {
@@ -64,14 +62,22 @@ impl Files for QuickFiles {
     }
 
     fn look_up(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<HostFile, Fault> {
+        let cache = &self.quick(dir.export)?.cache;
+        if cache.closer().is_behind() {
+            return Err(Fault::WouldBlock);
+        }
         let found = {
             let _acting = acting(who)?;
             find(dir, name, ResolveFlags::CACHED)
         };
-        match found {
-            Err(Errno::AGAIN) => Err(Fault::WouldBlock),
-            found => found.map_err(fault),
-        }
+        let mut found = match found {
+            Err(Errno::AGAIN) => return Err(Fault::WouldBlock),
+            found => found.map_err(fault)?,
+        };
+        // Somebody may remove it meanwhile: then whoever closes it frees it.
+        found.fd.close_by(cache.closer());
+        let id = FileId { export: dir.export, key: key(&found)? };
+        Ok(cache.share_at_once(id, found))
     }
 
     fn parent(&mut self, _: &Caller, _: u32, _: &HostFile) -> Result<HostFile, Fault> {
