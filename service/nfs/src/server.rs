@@ -75,7 +75,7 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<(), WouldBlock> {
         let mut reply = Reply::new(out);
-        let mut turn = Turn { server: self, files, context, first: None, second: None };
+        let mut turn = Turn { server: self, files, context, first: None, second: None, is_named: false };
         match turn.run(call, &mut reply) {
             Ok(()) => Ok(()),
             Err(Fault::WouldBlock) => {
@@ -84,7 +84,7 @@ impl Server {
             }
             Err(Fault::Status(status)) => {
                 reply.restart();
-                reply.write_status(status);
+                reply.write_status(turn.after_change(status));
                 turn.write_failure(call, &mut reply);
                 Ok(())
             }
@@ -154,6 +154,8 @@ struct Turn<'s, 'c, F: Files> {
     context: &'c Context,
     first: Option<Watched<F::File>>,
     second: Option<Watched<F::File>>,
+    /// Whether the call has made, moved or removed a name.
+    is_named: bool,
 }
 
 impl<'s, F: Files> Turn<'s, '_, F> {
@@ -188,6 +190,14 @@ impl<'s, F: Files> Turn<'s, '_, F> {
             Call::Fsinfo { root } => self.fsinfo(root, reply),
             Call::Pathconf { object } => self.pathconf(object, reply),
             Call::Commit { file, .. } => self.commit(file, reply),
+        }
+    }
+
+    /// The status of a failure. A client that is told to ask again would find what this call has done, and fail for that.
+    const fn after_change(&self, status: nfsstat3) -> nfsstat3 {
+        match status {
+            nfsstat3::NFS3ERR_JUKEBOX if self.is_named => nfsstat3::NFS3ERR_SERVERFAULT,
+            status => status,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags, StatxTimestamp, Timespec,
-    Timestamps, UTIME_NOW, UTIME_OMIT,
+    Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatxFlags, StatxTimestamp,
+    Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -14,7 +14,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use twinpath_sys::{file_data, file_handle};
 
-use super::{HostFile, HostFiles, above, acting, fault, key, permitted, synced};
+use super::{HostFile, HostFiles, above, acting, fault, find, key, permitted, synced};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -99,7 +99,7 @@ impl HostFiles {
         let opened = HostFile::new(file, dir.export);
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.exports.descriptors, self.name(&opened), flags, Mode::empty());
-        Ok(HostFile::new(fd.map_err(fault)?, dir.export))
+        fd.map(|fd| HostFile::new(fd, dir.export)).map_err(fault_of_made)
     }
 
     /// Passes entries on, and returns whether all were.
@@ -144,6 +144,14 @@ pub(super) fn read_into(data: &OwnedFd, offset: u64, count: usize, out: &mut Vec
         }
     }
     Ok(())
+}
+
+/// What was made could not be opened. It is there: asked again, the client would be told that it exists.
+fn fault_of_made(errno: Errno) -> Fault {
+    match fault(errno) {
+        Fault::Status(nfsstat3::NFS3ERR_JUKEBOX) => nfsstat3::NFS3ERR_SERVERFAULT.into(),
+        fault => fault,
+    }
 }
 
 /// The attributes of a file.
@@ -350,7 +358,7 @@ impl Files for HostFiles {
             Make::Fifo => node(FileType::Fifo, 0, 0),
         };
         made.map_err(fault)?;
-        self.find(dir, name)
+        find(dir, name, ResolveFlags::empty()).map_err(fault_of_made)
     }
 
     fn remove(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {

@@ -183,6 +183,7 @@ impl<F: Files> Turn<'_, '_, F> {
         } else {
             self.files.remove(&dir.who, &dir.file, what.name)?;
         }
+        self.is_named = true;
         self.settle(dir.export, &dir.file, Sync::All)?;
         reply.write_status(nfsstat3::NFS3_OK);
         reply.write_wcc(&self.first_wcc());
@@ -211,6 +212,7 @@ impl<F: Files> Turn<'_, '_, F> {
         proper(from.name, nfsstat3::NFS3ERR_INVAL)?;
         proper(to.name, nfsstat3::NFS3ERR_INVAL)?;
         self.files.rename(&old.who, (&old.file, from.name), (&new.file, to.name))?;
+        self.is_named = true;
         self.settle(new.export, &new.file, Sync::All)?;
         if old.id != new.id {
             self.settle(old.export, &old.file, Sync::All)?;
@@ -230,6 +232,7 @@ impl<F: Files> Turn<'_, '_, F> {
         directory(&attributes)?;
         proper(link.name, nfsstat3::NFS3ERR_EXIST)?;
         self.files.link(&dir.who, &old.file, &dir.file, link.name)?;
+        self.is_named = true;
         self.settle(dir.export, &dir.file, Sync::All)?;
         reply.write_status(nfsstat3::NFS3_OK);
         reply.write_post_op(self.first_wcc().after.as_ref());

@@ -50,9 +50,21 @@ impl<'s, F: Files> Turn<'s, '_, F> {
         self.made(&dir, &file, reply)
     }
 
+    fn make(
+        &mut self,
+        dir: &Opened<'_, F::File>,
+        name: &[u8],
+        what: Make<'_>,
+        mode: u32,
+    ) -> Result<F::File, Fault> {
+        let made = self.files.make(&dir.who, &dir.file, name, what, mode)?;
+        self.is_named = true;
+        Ok(made)
+    }
+
     fn new_file(&mut self, dir: &Opened<'_, F::File>, name: &[u8], new: &sattr3) -> Result<F::File, Fault> {
         check(new)?;
-        let file = self.files.make(&dir.who, &dir.file, name, Make::File(None), mode(new))?;
+        let file = self.make(dir, name, Make::File(None), mode(new))?;
         if let Some(size @ 1..) = option(&new.size) {
             let attributes = self.files.attributes(&file)?;
             self.as_owner(&dir.who, &attributes, |files, open_as| {
@@ -111,7 +123,7 @@ impl<'s, F: Files> Turn<'s, '_, F> {
     ) -> Result<(), Fault> {
         let dir = self.place(at)?;
         check(new)?;
-        let made = self.files.make(&dir.who, &dir.file, at.name, Make::Directory, mode(new))?;
+        let made = self.make(&dir, at.name, Make::Directory, mode(new))?;
         self.set_rest(&dir, &made, new)?;
         self.set_times(&dir, &made, new)?;
         self.made(&dir, &made, reply)
@@ -131,7 +143,7 @@ impl<'s, F: Files> Turn<'s, '_, F> {
         if target.is_empty() || target.contains(&0) {
             return Err(nfsstat3::NFS3ERR_INVAL.into());
         }
-        let made = self.files.make(&dir.who, &dir.file, at.name, Make::Symlink(target), 0o777)?;
+        let made = self.make(&dir, at.name, Make::Symlink(target), 0o777)?;
         self.made(&dir, &made, reply)
     }
 
@@ -158,7 +170,7 @@ impl<'s, F: Files> Turn<'s, '_, F> {
             mknoddata3::default => return Err(nfsstat3::NFS3ERR_BADTYPE.into()),
         };
         check(new)?;
-        let made = self.files.make(&dir.who, &dir.file, at.name, make, mode(new))?;
+        let made = self.make(&dir, at.name, make, mode(new))?;
         self.set_rest(&dir, &made, new)?;
         self.set_times(&dir, &made, new)?;
         self.made(&dir, &made, reply)

@@ -57,17 +57,41 @@ fn a_sync_that_fails_is_an_error_and_changes_the_verifier() {
     let file = rig.create(&root, "file", 0o640);
     let first = rig.write(&file, 0, stable_how::UNSTABLE, b"data").expect("written").verf;
     assert_eq!(rig.commit(&file).expect("durable").verf, first, "one verifier for WRITE and COMMIT");
-    rig.files.sync_fails = true;
+    rig.files.sync_fails = Some(nfsstat3::NFS3ERR_IO);
     assert_eq!(rig.commit(&file).err(), Some(nfsstat3::NFS3ERR_IO));
     let second = rig.write(&file, 0, stable_how::UNSTABLE, b"data").expect("written").verf;
     for stable in [stable_how::DATA_SYNC, stable_how::FILE_SYNC] {
         assert_eq!(rig.write(&file, 0, stable, b"data").err(), Some(nfsstat3::NFS3ERR_IO));
     }
-    rig.files.sync_fails = false;
+    rig.files.sync_fails = None;
     let third = rig.commit(&file).expect("durable").verf;
     assert!(first != second && second != third, "{first:?} {second:?} {third:?}");
     rig.restart();
     assert_ne!(rig.commit(&file).expect("durable").verf, third);
+}
+
+#[test]
+fn nobody_is_told_to_ask_again_for_a_name_that_was_made_or_removed() {
+    let mut rig = Rig::new();
+    let root = rig.root();
+    let file = rig.create(&root, "file", 0o640);
+    rig.files.sync_fails = Some(nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(rig.commit(&file).err(), Some(nfsstat3::NFS3ERR_JUKEBOX), "it is done again");
+    let new = createhow3::GUARDED(sattr3::default());
+    let lost = Some(nfsstat3::NFS3ERR_SERVERFAULT);
+    assert_eq!(rig.create_as(&root, "new", new).err(), lost);
+    let renamed: RENAME3res =
+        rig.ask(P::NFSPROC3_RENAME, &RENAME3args { from: at(&root, "new"), to: at(&root, "moved") });
+    let linked: LINK3res =
+        rig.ask(P::NFSPROC3_LINK, &LINK3args { file: file.clone(), link: at(&root, "linked") });
+    let made: MKDIR3res =
+        rig.ask(P::NFSPROC3_MKDIR, &MKDIR3args { where_: at(&root, "dir"), attributes: sattr3::default() });
+    assert_eq!(result(renamed).err(), lost);
+    assert_eq!(result(linked).err(), lost);
+    assert_eq!(result(made).err(), lost);
+    assert_eq!(rig.remove(&root, "moved").err(), lost);
+    assert_eq!(rig.remove_directory(&root, "dir").err(), lost);
+    rig.look_up(&root, "linked").expect("it was made");
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub(crate) struct Memory {
     pub(crate) nodes: BTreeMap<u64, Node>,
     pub(crate) roots: BTreeMap<u32, u64>,
     pub(crate) log: Vec<Event>,
-    /// Whether syncs fail.
-    pub(crate) sync_fails: bool,
+    /// How syncs fail, if they do.
+    pub(crate) sync_fails: Option<nfsstat3>,
     /// Whether what needs a disk would block.
     pub(crate) must_not_wait: bool,
     /// Whether READ fails behind the bytes that it has read.
@@ -63,7 +63,7 @@ impl Memory {
             nodes: BTreeMap::new(),
             roots: BTreeMap::new(),
             log: Vec::new(),
-            sync_fails: false,
+            sync_fails: None,
             must_not_wait: false,
             read_fails: false,
             hung: None,
@@ -293,9 +293,9 @@ impl Files for Memory {
     }
 
     fn sync(&mut self, file: &u64, _how: Sync, failed: &mut dyn FnMut()) -> Result<()> {
-        if self.sync_fails {
+        if let Some(status) = self.sync_fails {
             failed();
-            return fail(nfsstat3::NFS3ERR_IO);
+            return fail(status);
         }
         self.log.push(Event::Synced(*file));
         Ok(())
