@@ -1,6 +1,6 @@
 //! LOOKUP, READDIR, READDIRPLUS, REMOVE, RMDIR, RENAME, LINK.
 
-use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
+use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3};
 use twinpath_rpc::xdr::padding;
 
 use super::{Opened, Turn, directory, proper, well_formed, writable};
@@ -233,6 +233,10 @@ impl<F: Files> Turn<'_, '_, F> {
         proper(link.name, nfsstat3::NFS3ERR_EXIST)?;
         self.files.link(&dir.who, &old.file, &dir.file, link.name)?;
         self.is_named = true;
+        // Its number of links, on file systems whose sync of a directory leaves that out.
+        if matches!(self.files.attributes(&old.file)?.type_, ftype3::NF3REG) {
+            self.settle(old.export, &old.file, Sync::All)?;
+        }
         self.settle(dir.export, &dir.file, Sync::All)?;
         reply.write_status(nfsstat3::NFS3_OK);
         reply.write_post_op(self.first_wcc().after.as_ref());

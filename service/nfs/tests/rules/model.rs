@@ -448,6 +448,7 @@ impl Files for Memory {
         }
         self.may_change(who, *dir)?;
         self.node(*file).links += 1;
+        self.log.push(Event::Changed(*file));
         self.enter(*dir, name, *file);
         Ok(())
     }
