@@ -3,10 +3,6 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use core::mem::offset_of;
-
-use crate::hooks::Hook;
-use crate::real::REAL;
 
 /// Words of a thread, in memory that it has from its beginning: no call has to allocate them. All are 0 then.
 #[derive(Debug)]
@@ -61,62 +57,6 @@ pub(crate) extern "C" fn words() -> *mut Words {
 }
 
 const _: () = assert!(size_of::<Words>() == 24);
-
-/// `vfork(2)`: the word of the thread says so first, which its child has as well. It is a jump: the child returns to the caller, and uses the
-/// stack from there on.
-///
-/// # Safety
-/// As for `vfork(2)`. The function was looked for ([`real`](crate::real::real)), and is there.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn vfork_noted() {
-    naked_asm!(
-        ".cfi_startproc",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {words}",
-        "mov dword ptr [rax + {may_be_child}], 1",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp qword ptr [rip + {real} + {offset}]",
-        ".cfi_endproc",
-        words = sym words,
-        may_be_child = const offset_of!(Words, may_be_child),
-        real = sym REAL,
-        offset = const Hook::vfork as usize * size_of::<usize>(),
-    )
-}
-
-/// As on x86-64.
-///
-/// # Safety
-/// As on x86-64.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn vfork_noted() {
-    naked_asm!(
-        ".cfi_startproc",
-        "stp x29, x30, [sp, #-16]!",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset x29, -16",
-        ".cfi_offset x30, -8",
-        "bl {words}",
-        "mov w1, #1",
-        "str w1, [x0, #{may_be_child}]",
-        "ldp x29, x30, [sp], #16",
-        ".cfi_def_cfa_offset 0",
-        ".cfi_restore x29",
-        ".cfi_restore x30",
-        "adrp x16, {real} + {offset}",
-        "ldr x16, [x16, :lo12:{real} + {offset}]",
-        "br x16",
-        ".cfi_endproc",
-        words = sym words,
-        may_be_child = const offset_of!(Words, may_be_child),
-        real = sym REAL,
-        offset = const Hook::vfork as usize * size_of::<usize>(),
-    )
-}
 
 /// Words from the arguments that `look` in `sockets/preloader/src/entries.rs` saves to the end of its caller's stack. On x86-64 the address is
 /// there that the hook returns to.

@@ -30,6 +30,7 @@ mod passing;
 mod real;
 pub mod sanitizer;
 pub mod stack;
+mod vfork;
 
 /// No code of this library panics: a test of `sockets/preload` says so by its size.
 #[cfg(panic = "abort")]

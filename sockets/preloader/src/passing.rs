@@ -8,13 +8,13 @@ use core::sync::atomic::Ordering;
 
 use libc::sockaddr_in;
 
-use crate::arch::vfork_noted;
 use crate::errno::keeping_errno;
 use crate::given::{EXPLAIN, GIVEN};
 use crate::hooks::{HOOKS, Hook, TO, is_fork, makes_thread, runs_libraries};
 use crate::libraries::{self, Caller};
 use crate::loading;
 use crate::real::{find_all, missing, real};
+use crate::vfork::vfork_noted;
 
 /// Arguments of integers and pointers that are in registers.
 const ARGUMENTS: usize = 6;
