@@ -389,7 +389,9 @@ impl Server {
         Ok(Outcome::Done)
     }
 
-    /// Hands work over.
+    /// Hands work over. Apart from the way of calls that are answered at once.
+    #[cold]
+    #[inline(never)]
     fn defer(&self, place: usize, lane: u32, xid: u32, mut ticket: Option<Ticket>, work: Work) -> Outcome {
         let clock = self.entries[place].program.clock();
         self.counters.answered.add(1);

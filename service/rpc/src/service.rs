@@ -66,7 +66,7 @@ impl RpcService {
         let may_defer = self.defers && output.may_defer();
         let arrival = Arrival { now, peer: connection.peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
-        let (mut stopped, mut is_busy) = (Ok(None), false);
+        let mut stopped = Ok(Outcome::Done);
         let fits = output.write_with(|out| {
             // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
@@ -79,28 +79,33 @@ impl RpcService {
                     Ok(None) => break,
                     Err(error) => Err(error.reason()),
                 };
-                stopped = match served {
-                    Ok(Outcome::Done) => continue,
-                    Ok(Outcome::Later(call)) => Ok(Some(call)),
-                    Ok(Outcome::NoRoom) => {
-                        (input, is_busy) = (before, may_defer);
-                        Ok(None)
-                    }
-                    Err(reason) => Err(reason),
-                };
+                if matches!(served, Ok(Outcome::Done)) {
+                    continue;
+                }
+                if matches!(served, Ok(Outcome::NoRoom)) {
+                    input = before;
+                }
+                stopped = served;
                 break;
             }
             *rest = input;
         });
-        if is_busy {
-            // Nothing tells when the program has room again.
-            output.wake_at(now + BUSY_INTERVAL);
-        }
         debug_assert!(fits, "room was looked for before each reply");
-        stopped.unwrap_or_else(|reason| {
-            output.refuse(reason);
-            None
-        })
+        match stopped {
+            Ok(Outcome::Done) => None,
+            Ok(Outcome::Later(call)) => Some(call),
+            Ok(Outcome::NoRoom) => {
+                if may_defer {
+                    // Nothing tells when the program has room again.
+                    output.wake_at(now + BUSY_INTERVAL);
+                }
+                None
+            }
+            Err(reason) => {
+                output.refuse(reason);
+                None
+            }
+        }
     }
 }
 

@@ -98,7 +98,7 @@ static void group(int port, int option)
 		exchange_for(fds[has_it], round * STEP_MS);
 		CHECK(close(fds[has_it]) == 0);
 		ask(fds[!has_it], (struct request){ .count = 1, .len = { 9 } });
-		wait_at_most(fds[!has_it], 1000);
+		wait_at_most(fds[!has_it], 10000);
 		lost += recv(fds[!has_it], bytes, sizeof bytes, 0) != 9;
 		CHECK(close(fds[!has_it]) == 0);
 	}
