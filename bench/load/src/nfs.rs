@@ -53,7 +53,7 @@ pub enum NfsProcedure {
         blocks: Blocks,
         /// The seed of what is written.
         seed: u64,
-        /// So many WRITEs, then a COMMIT. At least 1.
+        /// Number of WRITEs before each COMMIT. At least 1.
         writes_per_commit: u32,
         /// For each block, the number of the pattern whose write was acknowledged last.
         acknowledged: Arc<[AtomicU64]>,

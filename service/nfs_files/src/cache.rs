@@ -203,7 +203,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The cache of one export of so many.
+    /// The cache of one export, which shares the limit of open files with all others.
     pub(super) fn new(exports: usize) -> Self {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let each = open_files / OPEN_FILES_SHARE / (SHARDS * exports.max(1)) as u64;

@@ -71,7 +71,7 @@ pub(crate) struct NfsArgs {
     /// Bytes of the file that is read or written, one for each thread
     #[arg(long, value_name = "BYTES", default_value_t = FILE_SIZE)]
     file_size: u64,
-    /// So many WRITEs, which the server may keep in memory, then a COMMIT [default: one COMMIT for each pass over the file]
+    /// Number of WRITEs before each COMMIT; the server may keep their data in memory [default: one COMMIT for each pass over the file]
     #[arg(long, value_name = "N")]
     writes_per_commit: Option<u32>,
     /// Where MOUNT is served [default: the target's own port, or else where its rpcbind says]

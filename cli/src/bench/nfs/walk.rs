@@ -197,7 +197,7 @@ fn page(
     listed.context("READDIRPLUS")
 }
 
-/// The names in a directory with their handles: at most so many.
+/// The names in a directory with their handles: a bounded number of them.
 pub(super) fn entries(
     session: &mut Session,
     directory: &[u8],
