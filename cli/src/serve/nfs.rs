@@ -57,9 +57,10 @@ impl NfsHost {
         }
         let roots = directories.iter().map(|(number, directory)| (*number, directory.identity().to_vec()));
         let signing = secret.for_roots(roots);
-        let files = Arc::new(HostExports::new(directories, shared.former.as_deref())?);
-        let verifier = shared.verifier.get_or_insert_with(|| Arc::new(WriteVerifier::new(fastrand::u64(..))));
-        let server = Server { exports, secret: signing, verifier: Arc::clone(verifier) };
+        let new = || Arc::new(WriteVerifier::new(fastrand::u64(..)));
+        let verifier = Arc::clone(shared.verifier.get_or_insert_with(new));
+        let files = Arc::new(HostExports::new(directories, shared.former.as_deref(), &verifier)?);
+        let server = Server { exports, secret: signing, verifier };
         let mounts = shared.mounts.get_or_insert_with(|| Arc::new(Mounts::new(MOUNTS_MAX)));
         let mounts = Arc::clone(mounts);
         (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));

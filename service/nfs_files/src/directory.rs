@@ -12,6 +12,7 @@ use twinpath_nfs::FILE_KEY_MAX;
 use twinpath_sys::{capabilities, file_handle};
 
 use super::key_of;
+use super::unsynced::Unsynced;
 
 /// What the server needs: opening files by handle, and acting as callers.
 const NEEDED: CapabilitySet =
@@ -75,6 +76,7 @@ pub struct Directory {
     /// What tells the directory from all others.
     identity: Vec<u8>,
     is_quick: bool,
+    unsynced: Arc<Unsynced>,
 }
 
 impl Directory {
@@ -109,7 +111,7 @@ impl Directory {
                     rustix::fs::fstatfs(&mount).is_ok_and(|fs| QUICK.contains(&(fs.f_type as u32)));
                 let identity =
                     [&[key.kind()], key.bytes(), &file_handle::file_system_id(mount.as_fd())].concat();
-                Ok(Self { mount, root: Arc::new(root), identity, is_quick })
+                Ok(Self { mount, root: Arc::new(root), identity, is_quick, unsynced: Arc::default() })
             }
             Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
             Err(errno) => Err(failed(errno)),
@@ -125,6 +127,11 @@ impl Directory {
     #[must_use]
     pub fn identity(&self) -> &[u8] {
         &self.identity
+    }
+
+    /// Its files with data that is not durable.
+    pub(super) const fn unsynced(&self) -> &Arc<Unsynced> {
+        &self.unsynced
     }
 
     /// What handles are opened with.

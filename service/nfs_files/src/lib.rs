@@ -9,12 +9,12 @@
 //! again through `/proc/self/fd`, and the kernel checks the rights that the thread has at that moment.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use twinpath_nfs::{Caller, Fault, FileId, FileKey, OpenAs};
+use twinpath_nfs::{Caller, Fault, FileId, FileKey, OpenAs, WriteVerifier};
 use twinpath_rpc::nfs3_types::nfs3::nfsstat3;
 use twinpath_sys::file_handle::FileHandle;
 use twinpath_sys::file_rights::{Acting, act_as};
@@ -27,6 +27,7 @@ mod secret;
 mod status;
 mod threads;
 mod turns;
+mod unsynced;
 
 pub use directory::{Directory, RootError};
 pub use quick::QuickFiles;
@@ -35,7 +36,7 @@ pub use status::status;
 pub use threads::HostThreads;
 
 use cache::{Cache, Checked, Shared};
-use turns::Turns;
+use unsynced::Syncs;
 
 /// Room for entries of a directory that are read at once, bytes.
 const ENTRIES_LEN: usize = 32 << 10;
@@ -69,38 +70,58 @@ struct Root {
     cache: Cache,
 }
 
-/// The directories that are exported, for all threads.
-pub struct HostExports {
-    roots: Vec<Root>,
-    /// `/proc/self/fd`.
-    descriptors: OwnedFd,
-    syncs: Arc<Turns<Synced>>,
-}
+/// `/proc/self/fd`.
+#[derive(Debug)]
+struct Descriptors(OwnedFd);
 
-impl HostExports {
-    /// Exports directories by these numbers. If `former` exports may still be in use, syncs of one file follow each
-    /// other through both.
-    ///
-    /// # Errors
-    /// `/proc` is not there.
-    pub fn new(directories: Vec<(u32, Arc<Directory>)>, former: Option<&Self>) -> Result<Self, RootError> {
+impl Descriptors {
+    fn new() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(RootError::Proc)?;
-        let exports = directories.len();
-        let root = |(number, directory): (u32, Arc<Directory>)| {
-            let fd = Shared::new(Arc::clone(directory.root()));
-            let file = HostFile { fd, export: number, checked: Arc::default() };
-            Root { number, directory, file, cache: Cache::new(exports) }
-        };
-        let syncs = former.map_or_else(Arc::default, |former| Arc::clone(&former.syncs));
-        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
+        rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map(Self)
     }
 
     /// Opens a file again, with the rights that the thread has.
     fn reopen(&self, file: &HostFile, flags: OFlags) -> Result<OwnedFd, Errno> {
         // A device or pipe is not opened here: should a file be one nonetheless, opening it does not wait.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        rustix::fs::openat(&self.descriptors, file.name(), flags, Mode::empty())
+        rustix::fs::openat(&self.0, file.name(), flags, Mode::empty())
+    }
+}
+
+impl AsFd for Descriptors {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The directories that are exported, for all threads.
+pub struct HostExports {
+    roots: Vec<Root>,
+    descriptors: Arc<Descriptors>,
+    syncs: Arc<Syncs>,
+}
+
+impl HostExports {
+    /// Exports directories by these numbers. If `former` exports may still be in use, syncs of one file follow each
+    /// other through both. The verifier changes if a sync fails that no client has asked for.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn new(
+        directories: Vec<(u32, Arc<Directory>)>,
+        former: Option<&Self>,
+        verifier: &Arc<WriteVerifier>,
+    ) -> Result<Self, RootError> {
+        let descriptors = Arc::new(Descriptors::new().map_err(RootError::Proc)?);
+        let exports = directories.len();
+        let root = |(number, directory): (u32, Arc<Directory>)| {
+            let fd = Shared::new(Arc::clone(directory.root()));
+            let file = HostFile { fd, export: number, checked: Arc::default() };
+            Root { number, directory, file, cache: Cache::new(exports) }
+        };
+        let new = || Arc::new(Syncs::new(Arc::clone(&descriptors), Arc::clone(verifier)));
+        let syncs = former.map_or_else(new, |former| Arc::clone(&former.syncs));
+        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
     }
 
     /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
@@ -114,14 +135,20 @@ impl HostExports {
         match open_as {
             OpenAs::Caller => {
                 let acting = acting(who)?;
-                Ok((self.reopen(file, flags).map_err(fault)?, acting))
+                Ok((self.descriptors.reopen(file, flags).map_err(fault)?, acting))
             }
             OpenAs::Server => {
-                let data = self.reopen(file, flags).map_err(fault)?;
+                let data = self.descriptors.reopen(file, flags).map_err(fault)?;
                 Ok((data, acting(who)?))
             }
         }
     }
+}
+
+/// A file by its handle, and as what it is synced.
+struct Kept {
+    id: FileId,
+    synced: Synced,
 }
 
 /// The files of exports, for one thread.
@@ -153,19 +180,24 @@ impl HostFiles {
         find(dir, name, ResolveFlags::empty()).map_err(fault)
     }
 
-    /// The handle of a file that is about to lose a name, if it may be open for workers.
-    fn kept(&self, dir: &HostFile, name: &[u8]) -> Option<FileId> {
-        let is_quick = self.export(dir.export).is_ok_and(|root| root.directory.is_quick());
-        let file = is_quick.then(|| self.find(dir, name).ok()).flatten()?;
-        Some(FileId { export: dir.export, key: key(&file).ok()? })
+    /// A file that is about to lose a name, if it may be kept open.
+    fn kept(&self, dir: &HostFile, name: &[u8]) -> Option<Kept> {
+        let directory = &self.export(dir.export).ok()?.directory;
+        if !directory.is_quick() && directory.unsynced().is_empty() {
+            return None;
+        }
+        let file = self.find(dir, name).ok()?;
+        let synced = synced(&file).ok()?;
+        Some(Kept { id: FileId { export: dir.export, key: synced.2 }, synced })
     }
 
-    /// Closes files that have lost a name, unless they are in use.
-    fn forget(&self, gone: Option<FileId>) {
-        if let Some(id) = gone
-            && let Ok(root) = self.export(id.export)
+    /// Closes a file that has lost a name, unless it is in use.
+    fn forget(&self, gone: Option<Kept>) {
+        if let Some(gone) = gone
+            && let Ok(root) = self.export(gone.id.export)
         {
-            root.cache.forget(&id);
+            root.cache.forget(&gone.id);
+            root.directory.unsynced().lost_name(&gone.synced);
         }
     }
 

@@ -14,7 +14,7 @@ use twinpath_nfs::{
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
 use twinpath_sys::{file_data, file_handle};
 
-use super::{HostFile, HostFiles, above, acting, fault, find, key, permitted, synced};
+use super::{HostFile, HostFiles, above, acting, fault, find, key, permitted};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -261,7 +261,7 @@ impl Files for HostFiles {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Fault> {
-        let (open, _acting) = self.exports.open_data(who, open_as, file, OFlags::WRONLY)?;
+        let (open, acting) = self.exports.open_data(who, open_as, file, OFlags::WRONLY)?;
         let mut len = 0;
         while len < data.len() {
             match rustix::io::pwrite(&open, &data[len..], offset + len as u64) {
@@ -273,21 +273,15 @@ impl Files for HostFiles {
                 Err(errno) => return Err(fault(errno)),
             }
         }
+        drop(acting);
+        // While it is open here.
+        self.export(file.export)?.directory.unsynced().wrote(file, &self.exports.syncs)?;
         Ok(len)
     }
 
     fn sync(&mut self, file: &HostFile, how: Sync, failed: &mut dyn FnMut()) -> Result<(), Fault> {
-        let _turn = self.exports.syncs.take(synced(file)?);
-        // Opened now: the kernel tells an error that nobody was told before.
-        let open = self.exports.reopen(file, OFlags::RDONLY).map_err(fault)?;
-        let synced = match how {
-            Sync::Data => rustix::fs::fdatasync(&open),
-            Sync::All => rustix::fs::fsync(&open),
-        };
-        synced.map_err(|errno| {
-            failed();
-            fault(errno)
-        })
+        let unsynced = self.export(file.export)?.directory.unsynced();
+        self.exports.syncs.sync(file, how, unsynced, failed)
     }
 
     fn set_size(&mut self, who: &Caller, open_as: OpenAs, file: &HostFile, size: u64) -> Result<(), Fault> {
@@ -411,7 +405,7 @@ impl Files for HostFiles {
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<bool, Fault> {
         let _acting = acting(who)?;
-        let open = self.exports.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(fault)?;
+        let open = self.exports.descriptors.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(fault)?;
         if cookie != 0 {
             let position = SeekFrom::Start(cookie);
             rustix::fs::seek(&open, position).map_err(|_| Fault::Status(nfsstat3::NFS3ERR_BAD_COOKIE))?;

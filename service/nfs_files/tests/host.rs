@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use twinpath_nfs::{
     Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync, ThreadFiles as _,
+    WriteVerifier,
 };
 use twinpath_nfs_files::{Directory, HostExports, HostFile, HostFiles, HostThreads};
 use twinpath_rpc::nfs3_types::nfs3::{ftype3, nfsstat3, nfstime3};
@@ -16,7 +17,16 @@ use twinpath_test_rig::root_or_skip;
 /// A directory that is exported by this number.
 fn exported(number: u32, path: &Path) -> Arc<HostExports> {
     let directory = Arc::new(Directory::open(path).expect("a directory"));
-    Arc::new(HostExports::new(vec![(number, directory)], None).expect("exported"))
+    let verifier = Arc::new(WriteVerifier::new(1));
+    Arc::new(HostExports::new(vec![(number, directory)], None, &verifier).expect("exported"))
+}
+
+/// Whether this process has a file open whose path ends so.
+fn is_open(path: &Path) -> bool {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("there").flatten();
+    let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    // A mount that is attached nowhere has paths of its own.
+    targets.into_iter().any(|target| target.file_name() == path.file_name())
 }
 
 struct Host {
@@ -266,5 +276,40 @@ fn each_thread_has_files_of_its_own_without_a_mask() {
             let stat = fs::metadata(host.path(&format!("file-{number}"))).expect("there");
             assert_eq!((stat.uid(), stat.mode() & 0o777), (1000 + number, 0o666));
         }
+    });
+}
+
+#[test]
+fn a_file_with_data_that_is_not_durable_is_open_until_its_sync_or_its_end() {
+    with_host(|mut host| {
+        let names = ["unsynced-committed", "unsynced-removed", "unsynced-replaced", "unsynced-linked"];
+        for name in names {
+            let file = host.make(name, Make::File(None), 0o644).expect("made");
+            let is_written = host.files.write(&host.who, OpenAs::Caller, &file, 0, b"data");
+            assert_eq!(is_written.expect("written"), 4);
+        }
+        // Handles as of tmpfs or ext4 keep files open for workers, too: until those that nobody uses are closed.
+        let settle = |path: &Path| {
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while is_open(path) && std::time::Instant::now() < until {
+                std::thread::yield_now();
+            }
+            !is_open(path)
+        };
+        assert!(names.iter().all(|name| is_open(&host.path(name))));
+        let committed = host.look_up(names[0]).expect("there");
+        host.files.sync(&committed, Sync::All, &mut || panic!("it does not fail")).expect("synced");
+        drop(committed);
+        let (who, root) = (host.who, host.root.clone());
+        fs::hard_link(host.path(names[3]), host.path("another")).expect("linked");
+        host.files.remove(&who, &root, names[1].as_bytes()).expect("removed");
+        host.files.remove(&who, &root, names[3].as_bytes()).expect("removed");
+        let new = host.make("new", Make::File(None), 0o644).expect("made");
+        host.files.rename(&who, (&root, b"new"), (&root, names[2].as_bytes())).expect("renamed");
+        drop(new);
+        assert!(names[..3].iter().all(|name| settle(&host.path(name))));
+        // Its data has another name still.
+        let removed = format!("{} (deleted)", names[3]);
+        assert!(is_open(Path::new(&removed)) || is_open(Path::new("another")));
     });
 }

@@ -25,7 +25,8 @@ const MNT: u32 = 1;
 /// A directory that is exported by this number.
 fn exported(number: u32, path: &Path) -> Arc<HostExports> {
     let directory = Arc::new(Directory::open(path).expect("a directory"));
-    Arc::new(HostExports::new(vec![(number, directory)], None).expect("exported"))
+    let verifier = Arc::new(WriteVerifier::new(1));
+    Arc::new(HostExports::new(vec![(number, directory)], None, &verifier).expect("exported"))
 }
 
 /// An instance that serves a folder, writable, as its secret and its boot say.

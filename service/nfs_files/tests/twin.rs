@@ -231,7 +231,8 @@ fn run(seed: u64, done: &mut BTreeMap<String, u32>) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
     }
     let directory = Arc::new(Directory::open(&export).expect("a directory"));
-    let exported = Arc::new(HostExports::new(vec![(1, directory)], None).expect("exported"));
+    let verifier = Arc::new(WriteVerifier::new(1));
+    let exported = Arc::new(HostExports::new(vec![(1, directory)], None, &verifier).expect("exported"));
     let mut quick = QuickFiles::new(&exported);
     let mut host = Side::new(HostFiles::new(exported));
     let mut memory = Side::new(Memory::new());
