@@ -105,10 +105,18 @@ fn the_library_reads_and_writes_no_memory_that_it_does_not_have() {
     let (built, link) = (Built::new(), Link::new());
     let program = built.compile("tests/c/semantics.c", false);
     let _echo = Echo::new(&link);
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=99", "--fair-sched=yes"]).arg(program).arg("in0");
-    let output = output_of(link.within(&mut command));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let run = || {
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=99", "--fair-sched=yes"]).arg(&program).arg("in0");
+        let output = output_of(link.within(&mut command));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, said)
+    };
+    // If a signal comes just before valgrind makes a `pselect6`, it makes the call again, and takes its own copy of the
+    // mask for the program's.
+    let is_valgrinds = |said: &str| said.contains("pselect6(sig)") && said.contains("in arena \"core\"");
+    let mut runs = std::iter::repeat_with(run).take(5).skip_while(|(_, said)| is_valgrinds(said));
+    let (output, said) = runs.next().expect("valgrind's own fault does not come five times");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"passed\n"[..]), "{said}");
 }
 
