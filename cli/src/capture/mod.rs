@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 use twinpath_observe::capture::SNAPLEN_MAX;
 use twinpath_observe::command::{
-    self as command, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directories,
+    self as command, ANSWER_PATIENCE, Capture, Request, Topic, ask, find_instances, run_directories,
 };
 use twinpath_observe::report::Report;
 use twinpath_wire::filter::Filter;
@@ -144,7 +144,7 @@ async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedR
     writer.write_all(&line).await?;
     let mut answer = Vec::new();
     let mut limited = (&mut reader).take(64 * 1024);
-    let read = timeout(PATIENCE, limited.read_until(b'\n', &mut answer));
+    let read = timeout(ANSWER_PATIENCE, limited.read_until(b'\n', &mut answer));
     read.await.context("the instance does not answer")??;
     if answer.is_empty() {
         bail!("the instance closed the connection: it is too busy, or stopping; try again");

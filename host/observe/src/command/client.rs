@@ -12,7 +12,7 @@ use twinpath_sys::socket_kind::peer;
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{TrustedDir, fd_passing};
 
-use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
+use super::{ANSWER_MAX, ANSWER_PATIENCE, Answer, CommandError, Drain, PATIENCE, Request, is_trusted};
 use crate::report::Draining;
 
 /// Connects to the instance that listens there, which must belong to root or this user.
@@ -33,8 +33,7 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     }
 }
 
-/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it, or
-/// [`RELOAD_PATIENCE`] after a reload.
+/// Sends one request and waits for the answer, at most [`ANSWER_PATIENCE`] for each part of it.
 ///
 /// # Errors
 /// No instance answers there; or [`CommandError::Refused`] with the instance's own sentence.
@@ -60,7 +59,7 @@ pub fn follow_drain(
     let talk = |error| CommandError::Talk { path: path(), error };
     let mut request = serde_json::to_vec(&Request::Drain(wish)).map_err(io::Error::other).map_err(talk)?;
     request.push(b'\n');
-    stream.set_read_timeout(Some(PATIENCE)).map_err(talk)?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(talk)?;
     // A full server answers and closes before it reads: the answer can still be read.
     let sent = stream.write_all(&request);
     let mut reader = BufReader::new(stream);
@@ -96,7 +95,7 @@ pub fn receive<T: DeserializeOwned>(
 ) -> io::Result<(UnixStream, T, Vec<OwnedFd>)> {
     // Descriptors are taken only from an instance of root or of this user.
     let mut stream = connect(from).map_err(io::Error::other)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
     let mut request = serde_json::to_vec(request)?;
     request.push(b'\n');
     stream.write_all(&request)?;
@@ -136,9 +135,7 @@ pub fn interpret(socket: &Path, line: &[u8]) -> Result<Value, CommandError> {
 }
 
 fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    // A reload is answered when it is complete.
-    let patience = if *request == Request::Reload { RELOAD_PATIENCE } else { PATIENCE };
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');

@@ -30,9 +30,10 @@ pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 pub const CLIENTS_MAX: usize = 16;
 /// A client that sends nothing, or does not read its answer, is disconnected after this time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a reload may take: detaching programs and sockets waits for RCU grace periods of the kernel, which take
-/// seconds each on a busy machine.
-pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client waits for a part of an answer. Control answers nothing while it attaches or detaches, as for a reload
+/// or a take-over: loading programs takes CPU time, and closing sockets and programs waits for RCU grace periods of the
+/// kernel. On a busy machine each of these takes seconds.
+pub const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
