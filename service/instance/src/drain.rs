@@ -15,8 +15,9 @@ use twinpath_time::{Duration, Instant};
 
 use super::Instance;
 
-/// How long to wait for a worker to end, and for one that has not closed its connections either.
-pub(super) const END_PATIENCE: Duration = Duration::from_millis(900);
+/// How long to wait for a worker to end, while nothing is served: on a very busy machine a thread waits for its CPU for seconds,
+/// and one that is left behind is an error.
+const END_PATIENCE: Duration = Duration::from_secs(3);
 const NO_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Maximum number of clients that are told of the progress; further ones are told only that the drain has

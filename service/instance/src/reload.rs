@@ -24,6 +24,7 @@ use twinpath_time::Instant;
 use twinpath_worker::Command;
 
 use super::addresses::{OwnAddresses, check_addresses, named};
+use super::begin::CHANGE_PATIENCE;
 use super::lifecycle::limits_of;
 use super::{Instance, InstanceError, needs_fast_path};
 use crate::hold::{Held, Inherited, hold_all_ports, hold_frames};
@@ -100,6 +101,11 @@ struct Change {
 }
 
 impl Reloads {
+    /// Whether a change is being made.
+    pub(super) const fn is_changing(&self) -> bool {
+        self.change.is_some()
+    }
+
     pub(super) fn new(source: Option<Source>) -> Self {
         Self {
             source,
@@ -468,7 +474,7 @@ impl Instance {
             handles.push(ends);
         }
         let count = self.workers.len();
-        if !self.wait_for_workers(|instance| instance.reloads.prepared < count) {
+        if !self.wait_for_workers(CHANGE_PATIENCE, |instance| instance.reloads.prepared < count) {
             let prepared = self.reloads.prepared;
             return Err(format!(
                 "{prepared} of {count} workers have taken the new configuration in, and the others are stuck or very busy: try again"
@@ -552,7 +558,9 @@ impl Instance {
             worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
             self.reloads.owed += 1;
         }
-        if !self.wait_for_workers(|instance| instance.reloads.owed > 0) || self.begun < expected {
+        if !self.wait_for_workers(CHANGE_PATIENCE, |instance| instance.reloads.owed > 0)
+            || self.begun < expected
+        {
             tracing::warn!(
                 "not every worker serves the new services' sockets yet: they wait in the kernel meanwhile"
             );
@@ -578,7 +586,7 @@ impl Instance {
             worker.tell(Command::Engine(DemuxCommand::Switch(Box::new(switch))));
             self.reloads.owed += 1;
         }
-        self.wait_for_workers(|instance| instance.reloads.owed > 0);
+        self.wait_for_workers(CHANGE_PATIENCE, |instance| instance.reloads.owed > 0);
         Outcome::Leaving { parts, workers: self.workers.len() }
     }
 

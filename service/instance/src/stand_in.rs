@@ -12,10 +12,13 @@ use twinpath_host::{StartError, readable_copy};
 use twinpath_lifecycle::Event;
 use twinpath_serve::Prototype;
 use twinpath_sys::clock;
+use twinpath_time::Duration;
 
 use super::Instance;
-use super::drain::END_PATIENCE;
 use crate::serving::{StandIn, WorkerHandle};
+
+/// How long to wait for a stand-in to end. Control does nothing else meanwhile, and others serve.
+const END_PATIENCE: Duration = Duration::from_millis(900);
 
 impl Instance {
     /// Makes a stand-in for the services of the plan; `None` if stuck workers are not detected.
