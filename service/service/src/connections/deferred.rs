@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::connections::chain::Chain;
 use crate::connections::host::Host;
 use crate::{Job, Later, Order};
 
@@ -18,7 +19,7 @@ pub(crate) struct Deferred {
     /// Numbers of replies that may be sent as soon as they are ready, and the ready replies that wait until
     /// another one is complete.
     unordered: Vec<u64>,
-    ready: Vec<u8>,
+    ready: Chain,
     ordered: usize,
     /// Bytes in `parts`.
     bytes: usize,
@@ -48,6 +49,11 @@ impl Deferred {
     /// not be distinguished from one that has ended.
     pub(crate) const fn ready_bytes(&self) -> usize {
         self.ready.len()
+    }
+
+    /// Bytes of memory of these replies.
+    pub(crate) fn ready_capacity(&self) -> usize {
+        self.ready.capacity()
     }
 
     /// Hands over to the host the work that a service deferred while it wrote `output`, and keeps back the output that
@@ -102,11 +108,11 @@ impl Deferred {
         number: u64,
         reply: Vec<u8>,
         half_written: bool,
-        unsent: &mut Vec<u8>,
+        unsent: &mut Chain,
     ) -> bool {
         if let Some(at) = self.unordered.iter().position(|awaited| *awaited == number) {
             self.unordered.swap_remove(at);
-            self.ready.extend_from_slice(&reply);
+            self.ready.push(reply);
             if !half_written {
                 self.release_ready(unsent);
             }
@@ -120,26 +126,26 @@ impl Deferred {
         while let Some(Part::Bytes(_)) = self.parts.front() {
             if let Some(Part::Bytes(bytes)) = self.parts.pop_front() {
                 self.bytes -= bytes.len();
-                unsent.extend_from_slice(&bytes);
+                unsent.push(bytes);
             }
         }
         true
     }
 
     /// Adds to `unsent` bytes that may be sent as soon as no reply is half written.
-    pub(crate) fn push_ready(&mut self, bytes: &[u8], half_written: bool, unsent: &mut Vec<u8>) {
+    pub(crate) fn push_ready(&mut self, bytes: &[u8], half_written: bool, unsent: &mut Chain) {
         // A reply that is awaited in order may be the rest of one whose beginning was already sent.
         if self.holds_back() {
             return self.push(bytes);
         }
-        self.ready.extend_from_slice(bytes);
+        self.ready.push_copy(bytes);
         if !half_written {
             self.release_ready(unsent);
         }
     }
 
     /// Releases replies that have waited for the end of another one.
-    pub(crate) fn release_ready(&mut self, unsent: &mut Vec<u8>) {
+    pub(crate) fn release_ready(&mut self, unsent: &mut Chain) {
         unsent.append(&mut self.ready);
     }
 }

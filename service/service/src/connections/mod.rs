@@ -9,6 +9,7 @@
 //! The host decides how many connections there may be and in which order they work, and it tracks their
 //! deadlines.
 
+mod chain;
 mod connection;
 mod deferred;
 mod held;
