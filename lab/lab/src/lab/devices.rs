@@ -4,6 +4,7 @@
 
 mod crossing;
 mod reflex;
+mod tcp;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -71,6 +72,7 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
                 "vrf" => crossing::vrf(session).await,
                 "bridge" => crossing::bridge(session).await,
                 "switch" => crossing::switch(session).await,
+                "tcp" => tcp::measure(session).await,
                 _ => reflex::measure(session, if path.is_empty() { "packet" } else { path }).await,
             };
             Ok(measured.unwrap_or_else(|error| failed(&error)))

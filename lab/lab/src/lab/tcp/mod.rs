@@ -4,7 +4,7 @@
 mod beside;
 mod loss;
 mod measure;
-mod path;
+pub(super) mod path;
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;

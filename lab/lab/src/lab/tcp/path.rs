@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use twinpath_observe::report::Report;
 
 /// Fails unless all connections of the service were on that path.
-pub(super) fn all_on(report: &Report, path: &str) -> anyhow::Result<()> {
+pub(in crate::lab) fn all_on(report: &Report, path: &str) -> anyhow::Result<()> {
     let service = report.services.first().context("the report has no service")?;
     let (accepted, fast) = (service.tcp.accepted, service.fast_tcp.fast_accepted);
     let claims: Vec<_> = service
