@@ -63,6 +63,8 @@ pub enum Sync {
     Data,
     /// All of it: `fsync(2)`.
     All,
+    /// All of its file system: `syncfs(2)`, for files that cannot be opened, or whose opening does something.
+    FileSystem,
 }
 
 /// A time that is set.

@@ -280,8 +280,11 @@ impl Files for HostFiles {
     }
 
     fn sync(&mut self, file: &HostFile, how: Sync, failed: &mut dyn FnMut()) -> Result<(), Fault> {
-        let unsynced = self.export(file.export)?.directory.unsynced();
-        self.exports.syncs.sync(file, how, unsynced, failed)
+        let directory = &self.export(file.export)?.directory;
+        if how == Sync::FileSystem {
+            return self.exports.syncs.sync_all(file, directory.mount(), failed);
+        }
+        self.exports.syncs.sync(file, how, directory.unsynced(), failed)
     }
 
     fn set_size(&mut self, who: &Caller, open_as: OpenAs, file: &HostFile, size: u64) -> Result<(), Fault> {

@@ -6,7 +6,7 @@
 //! A client that never asks for a sync (COMMIT) must not keep files open for ever: then the server syncs them itself.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,22 +46,33 @@ impl Syncs {
     ) -> Result<(), Fault> {
         let key = synced(file)?;
         let _turn = self.turns.take(key);
-        let kept = unsynced.open(&key);
-        let (open, writes) = match kept {
+        let (open, writes) = match unsynced.open(&key) {
             Some(kept) => kept,
             // Opened now: the kernel tells an error that nobody was told before.
             None => (Arc::new(self.descriptors.reopen(file, OFlags::RDONLY).map_err(fault)?), 0),
         };
-        let done = match how {
-            Sync::Data => rustix::fs::fdatasync(&open),
-            Sync::All => rustix::fs::fsync(&open),
-        };
+        let data_alone = how == Sync::Data;
+        let done = if data_alone { rustix::fs::fdatasync(&open) } else { rustix::fs::fsync(&open) };
         let done = done.map_err(|errno| {
             failed();
             fault(errno)
         });
         unsynced.settled(&key, writes);
         done
+    }
+
+    /// Syncs the file system of a file, by any descriptor of it.
+    pub(super) fn sync_all(
+        &self,
+        file: &HostFile,
+        mount: BorrowedFd<'_>,
+        failed: &mut dyn FnMut(),
+    ) -> Result<(), Fault> {
+        let _turn = self.turns.take(synced(file)?);
+        rustix::fs::syncfs(mount).map_err(|errno| {
+            failed();
+            fault(errno)
+        })
     }
 
     /// Syncs a file that no client has asked for. By the verifier, its clients learn of a failure.

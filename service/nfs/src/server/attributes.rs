@@ -92,9 +92,9 @@ impl<F: Files> Turn<'_, '_, F> {
             self.files.set_mode(&opened.who, &opened.file, mode & MODE_BITS)?;
         }
         self.set_times(&opened, &opened.file, new)?;
-        if matches!(attributes.type_, ftype3::NF3REG | ftype3::NF3DIR) {
-            self.settle(opened.export, &opened.file, Sync::All)?;
-        }
+        let is_opened = matches!(attributes.type_, ftype3::NF3REG | ftype3::NF3DIR);
+        let how = if is_opened { Sync::All } else { Sync::FileSystem };
+        self.settle(opened.export, &opened.file, how)?;
         reply.write_status(nfsstat3::NFS3_OK);
         reply.write_wcc(&self.first_wcc());
         Ok(())

@@ -184,6 +184,7 @@ impl<'s, F: Files> Turn<'s, '_, F> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Fault> {
         let attributes = self.files.attributes(file)?;
+        // Others are durable with their names: file systems write both at once.
         if matches!(attributes.type_, ftype3::NF3REG | ftype3::NF3DIR) {
             self.settle(dir.export, file, Sync::All)?;
         }

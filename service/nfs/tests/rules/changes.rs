@@ -143,6 +143,11 @@ fn change_everything(rig: &mut Rig, root: &nfs_fh3) -> Vec<(&'static str, Vec<Ev
     logs.push(("exclusive CREATE", std::mem::take(&mut rig.files.log)));
     rig.set(&file, size(7), None).expect("set");
     logs.push(("SETATTR", std::mem::take(&mut rig.files.log)));
+    let link = rig.symlink(root, "symlink", b"target").expect("new");
+    // It is durable with its name.
+    rig.files.log.clear();
+    rig.set(&link, sattr3 { mtime: set_mtime::SET_TO_SERVER_TIME, ..sattr3::default() }, None).expect("set");
+    logs.push(("SETATTR of a link", std::mem::take(&mut rig.files.log)));
     rig.link(&file, at(&dir, "link")).expect("linked");
     logs.push(("LINK", std::mem::take(&mut rig.files.log)));
     rig.rename(at(root, "file"), at(&dir, "moved")).expect("renamed");
@@ -305,21 +310,15 @@ fn null_has_no_results() {
 fn a_target_of_a_link_is_kept_as_it_is_and_bounded() {
     let mut rig = Rig::new();
     let root = rig.root();
-    let make = |rig: &mut Rig, name: &str, target: &[u8]| {
-        let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data: target.into() };
-        let made: SYMLINK3res =
-            rig.ask(P::NFSPROC3_SYMLINK, &SYMLINK3args { where_: at(&root, name), symlink });
-        result(made).map(|made| made.obj.unwrap())
-    };
-    let link = make(&mut rig, "link", b"../../etc/passwd").expect("the client's business");
+    let link = rig.symlink(&root, "link", b"../../etc/passwd").expect("the client's business");
     let read = |rig: &mut Rig, link: &nfs_fh3| {
         let read: READLINK3res<'static> =
             rig.ask(P::NFSPROC3_READLINK, &READLINK3args { symlink: link.clone() });
         result(read).map(|read| read.data.0.to_vec())
     };
     assert_eq!(read(&mut rig, &link), Ok(b"../../etc/passwd".to_vec()));
-    assert_eq!(make(&mut rig, "long", &[b'x'; 4096]), Err(nfsstat3::NFS3ERR_NAMETOOLONG));
-    assert_eq!(make(&mut rig, "nul", b"a\0b"), Err(nfsstat3::NFS3ERR_INVAL));
+    assert_eq!(rig.symlink(&root, "long", &[b'x'; 4096]), Err(nfsstat3::NFS3ERR_NAMETOOLONG));
+    assert_eq!(rig.symlink(&root, "nul", b"a\0b"), Err(nfsstat3::NFS3ERR_INVAL));
     let number = rig.file(&link);
     rig.files.node(number).data = vec![b'x'; 100_000];
     assert_eq!(read(&mut rig, &link), Err(nfsstat3::NFS3ERR_NAMETOOLONG), "made by others");

@@ -292,11 +292,13 @@ impl Files for Memory {
         Ok(data.len())
     }
 
-    fn sync(&mut self, file: &u64, _how: Sync, failed: &mut dyn FnMut()) -> Result<()> {
+    fn sync(&mut self, file: &u64, how: Sync, failed: &mut dyn FnMut()) -> Result<()> {
         if let Some(status) = self.sync_fails {
             failed();
             return fail(status);
         }
+        let is_opened = matches!(self.attributes(file)?.type_, ftype3::NF3REG | ftype3::NF3DIR);
+        assert_eq!(how != Sync::FileSystem, is_opened, "others cannot be opened");
         self.log.push(Event::Synced(*file));
         Ok(())
     }

@@ -176,6 +176,13 @@ impl Rig {
         )
     }
 
+    pub(crate) fn symlink(&mut self, dir: &nfs_fh3, name: &str, target: &[u8]) -> Result<nfs_fh3, nfsstat3> {
+        let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data: target.into() };
+        let made: SYMLINK3res =
+            self.ask(P::NFSPROC3_SYMLINK, &SYMLINK3args { where_: at(dir, name), symlink });
+        result(made).map(|made| made.obj.unwrap())
+    }
+
     pub(crate) fn attributes(&mut self, object: &nfs_fh3) -> Result<fattr3, nfsstat3> {
         let got: GETATTR3res = self.ask(P::NFSPROC3_GETATTR, &GETATTR3args { object: object.clone() });
         result(got).map(|got| got.obj_attributes)
