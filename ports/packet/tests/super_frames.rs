@@ -9,7 +9,6 @@ use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::Duration;
 
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_packet::{PacketConfig, PacketPort};
@@ -129,7 +128,7 @@ fn check() {
     let sent = payloads(&lengths);
     for (family, far) in FAR.iter().enumerate() {
         let socket = UdpSocket::bind(far).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(twinpath_test_rig::PATIENCE)).unwrap();
         let mut kicks = Vec::new();
         for (joined, coalesced) in [(true, false), (true, true), (false, false)] {
             port.changed(LinkState { mtu: 1500, takes_super_frames: joined });
@@ -242,7 +241,7 @@ fn a_super_frame_reaches_a_socket_as_datagrams_whatever_is_between() {
                 socket.recv(&mut [0; 16]).is_ok()
             });
             socket.set_nonblocking(false).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(twinpath_test_rig::PATIENCE)).unwrap();
             send(&mut port, &mut pool, family, &sent);
             let mut got = Vec::new();
             while got.len() < sent.len() {

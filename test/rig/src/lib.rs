@@ -14,4 +14,4 @@ mod wait;
 pub use self::command::{Started, Words, command, ip, ip_here, kill, run, run_here, start, within};
 pub use self::link::{End, batch, ifindex, loopback, move_link, name_of, pair, quiet};
 pub use self::skip::{few_or_all, root_or_skip, skip, skip_without};
-pub use self::wait::{PATIENCE, until, until_within};
+pub use self::wait::{Lateness, PATIENCE, until, until_within};

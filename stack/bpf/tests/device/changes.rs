@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use twinpath_bpf::{Kept, Path, Steering, TcAttach};
 use twinpath_claims::{Claim, ClaimKind, Table};
+use twinpath_test_rig::until;
 use twinpath_wire::{FlowKey, Protocol};
 
 use crate::foreign::ForeignProgram;
@@ -124,15 +124,6 @@ fn a_claim_in_both_tables_stays_in_force_throughout() {
     });
 }
 
-/// Waits until the condition holds, at most five seconds.
-fn until(so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !so() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it did not happen");
-        std::thread::yield_now();
-    }
-}
-
 /// Sends numbered datagrams while `during` runs. Returns how often each arrived, including those that its packet
 /// sockets received.
 fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -> Vec<u8> {
@@ -184,7 +175,7 @@ fn attaching_and_detaching_programs_loses_and_duplicates_nothing() {
                 let attach = |socket: BorrowedFd<'_>| steering.attach_socket_filter(0, socket).unwrap();
                 let socket = PacketSocket::receiver(ifindex, attach);
                 steering.apply(&table_of(&claims)).unwrap();
-                until(|| counter(&steering, "claimed") > 200);
+                until("frames are claimed", || counter(&steering, "claimed") > 200);
                 if round % 2 == 0 {
                     steering.detach();
                 }
@@ -212,7 +203,7 @@ fn moving_in_front_of_another_program_loses_and_duplicates_nothing() {
             for round in 1..=10 {
                 let foreign = ForeignProgram::in_front("foreign_next", how);
                 assert_ne!(steering.keep_first(ifindex).unwrap(), Kept::First);
-                until(|| counter(&steering, "claimed") > 200 * round);
+                until("frames are claimed", || counter(&steering, "claimed") > 200 * round);
                 foreign.detach();
             }
             vec![socket]

@@ -2,7 +2,7 @@
 //! express.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use twinpath_bpf::{Features, Path, Steering, TcpClaims, TcpFlows, XdpMode};
 use twinpath_claims::corpus::{self, Case};
@@ -15,7 +15,7 @@ use crate::lab::{Lab, PacketSocket};
 pub(crate) fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, String> {
     let before = steering.counters().unwrap();
     inject();
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + twinpath_test_rig::PATIENCE;
     loop {
         let after = steering.counters().unwrap();
         let moved: Vec<_> =
