@@ -107,7 +107,9 @@ fn tcp_server(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let target = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        // A second connection is refused from here on, instead of being accepted and never served.
+        // A second connection is refused from here on, instead of being accepted and never served. A process that another test starts
+        // at this moment has the descriptor, too, until it runs its program.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         drop(listener);
         stream.set_nodelay(true).unwrap();
         serve(stream);
@@ -211,7 +213,7 @@ fn another_service_and_none_are_told_apart() {
             let _ = echo.send_to(&call[..len], peer);
         }
     });
-    let output = twinpath(&["bench", "rpc", &target, "-u", "-c", "3", "--timeout", "0.05", "--warmup", "0"]);
+    let output = twinpath(&["bench", "rpc", &target, "-u", "-c", "3", "--timeout", "5", "--warmup", "0"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
         said(&output).contains("the first: a message of type 0 where a reply (1) is due"),
@@ -225,7 +227,7 @@ fn another_service_and_none_are_told_apart() {
         let _ = stream.write_all(&null_reply(&call, 0, false)[..12]);
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let output = twinpath(&["bench", "rpc", &target, "--timeout", "0.05", "--duration", "60"]);
+    let output = twinpath(&["bench", "rpc", &target, "--timeout", "5", "--duration", "60"]);
     assert!(said(&output).contains("a reply that ends after 12 bytes, 16 too early"), "{}", said(&output));
     let target = tcp_server(|mut stream| {
         let mut call = [0; 44];
@@ -234,7 +236,7 @@ fn another_service_and_none_are_told_apart() {
         let _ = stream.write_all(&null_reply(&call, 0, false));
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let output = twinpath(&["bench", "rpc", &target, "--timeout", "0.05", "--duration", "60"]);
+    let output = twinpath(&["bench", "rpc", &target, "--timeout", "5", "--duration", "60"]);
     assert!(said(&output).contains("requests that were never made: 1: does another"), "{}", said(&output));
     let target = tcp_server(drop);
     let output = twinpath(&["bench", "rpc", &target]);

@@ -58,7 +58,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
         let load = |rig: &Rig| {
             let target = format!("{SERVER}:{PORT}");
             let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
-            command.args(["bench", "echo", &target, "--duration", "20", "--inflight", "64", "--json"]);
+            command.args(["bench", "echo", &target, "--duration", "600", "--inflight", "64", "--json"]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             within(&rig.client, &mut command);
             command.spawn().unwrap()

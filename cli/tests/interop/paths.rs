@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType, bind};
 use twinpath_sys::Namespace;
 
 use crate::rig::{
-    CLIENT, CLIENT_V6, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, ip, name_of, udp_in, until,
+    CLIENT, CLIENT_V6, Lateness, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, ip, name_of, udp_in, until,
 };
 use crate::root_or_skip;
 use crate::tcp::{echoes, service};
@@ -70,11 +70,13 @@ fn a_client_whose_address_has_changed_is_found_as_soon_as_by_the_kernel() {
     for by_workers in [true, false] {
         let rig = Rig { by_workers, ..Rig::new() };
         let _server = rig.serve(&[]);
+        let lateness = Lateness::measure();
         let by_us = moved_client(&rig);
         println!(
             "by the kernel's server after {by_kernel:?}, by ours after {by_us:?} (workers alone: {by_workers})"
         );
-        assert!(by_us < by_kernel + Duration::from_secs(3), "{by_us:?}, the kernel {by_kernel:?}");
+        let most = lateness.allows(by_kernel + Duration::from_secs(3));
+        assert!(by_us < most, "{by_us:?} of {most:?}, the kernel {by_kernel:?}");
     }
 }
 
@@ -146,9 +148,11 @@ fn a_path_whose_mtu_has_shrunk_loses_next_to_nothing() {
             });
             (0..20).for_each(|_| _ = until_answered(&socket, target, &[7; 1400]));
             rig.ip_client(&["route", "replace", &route, "via", via, "dev", "lan0", "mtu", "lock", "1300"]);
+            let lateness = Lateness::measure();
             let took = until_answered(&socket, target, &[7; 1400]);
+            let most = lateness.allows(Duration::from_secs(2));
             println!("{peer}: answered again after {took:?} (workers alone: {by_workers})");
-            assert!(took < Duration::from_secs(2), "{peer}: {took:?}");
+            assert!(took < most, "{peer}: {took:?} of {most:?}");
             assert_eq!(neighbour(&server, peer, "mtu"), 1300, "{peer}");
         }
     }
@@ -199,11 +203,12 @@ fn a_redirect_is_followed() {
     let server = rig.serve(&[]);
     rig.ip_client(&["route", "replace", FAR, "via", "10.7.0.3", "dev", "lan0"]);
     let socket = udp_in(&far, SocketAddr::new(FAR.parse().unwrap(), 0));
-    let begun = Instant::now();
+    let (begun, lateness) = (Instant::now(), Lateness::measure());
     until("replies leave by the better gateway", || {
         until_answered(&socket, SERVER.parse().unwrap(), b"by whom?");
         neighbour(&server, FAR, "next_hop") == "10.7.0.3"
     });
-    println!("{FAR}: after {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let (took, most) = (begun.elapsed(), lateness.allows(Duration::from_secs(4)));
+    println!("{FAR}: after {took:?}");
+    assert!(took < most, "{took:?} of {most:?}");
 }

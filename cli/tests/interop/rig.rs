@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::{Namespace, PacketSocket};
 use twinpath_test_rig::{End, command, few_or_all, pair, run, start, until_within, within};
-pub(crate) use twinpath_test_rig::{PATIENCE, Started, ip, kill, move_link, name_of, until};
+pub(crate) use twinpath_test_rig::{Lateness, PATIENCE, Started, ip, kill, move_link, name_of, until};
 use twinpath_wire::Mac;
 
 pub(crate) const CLIENT: &str = "10.7.0.1";
@@ -28,6 +28,11 @@ pub(crate) const PACKET: &[&str] = &["--path", "packet"];
 pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
 pub(crate) const XDP: &[&str] = &["--path", "xdp"];
 pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, XDP];
+
+/// For services and bridges whose test says nothing else. What waits for a worker that is stuck is dropped once another request comes, and
+/// the kernel gets new connections meanwhile. Beside load a worker may have no CPU for longer than the default. No test waits for
+/// so long.
+const NEVER_STUCK: [&str; 2] = ["--fail-open-ms", "60000"];
 
 /// The longest datagram over IPv4.
 pub(crate) const DATAGRAM_MAX: usize = 65_507;
@@ -206,8 +211,13 @@ impl Rig {
 
     /// Runs a command that ends in our program with one that prints a ready line, in either namespace.
     pub(crate) fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
-        if self.by_workers && command.get_args().next().is_some_and(|word| word == "serve") {
+        let is = |command: &Command, what| command.get_args().next().is_some_and(|word| word == what);
+        let is_serve = is(&command, "serve");
+        if self.by_workers && is_serve {
             command.args(["--reflex", "off"]);
+        }
+        if (is_serve || is(&command, "bridge")) && command.get_args().all(|word| word != NEVER_STUCK[0]) {
+            command.args(NEVER_STUCK);
         }
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));

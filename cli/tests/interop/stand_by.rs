@@ -11,14 +11,15 @@ use serde_json::Value;
 use twinpath_sys::StoppedThread;
 
 use crate::connections::{connect, echoes};
-use crate::fail_open::thread_of;
+use crate::fail_open::{FAIL_OPEN_MS, thread_of};
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 use crate::several::{file, service};
 
 fn pair(rig: &Rig, arguments: &[&str]) -> (Server, Server) {
-    let first = rig.serve(arguments);
-    let standby = rig.serve(&[arguments, &["--standby", first.socket.to_str().unwrap()]].concat());
+    let arguments = [arguments, &["--fail-open-ms", FAIL_OPEN_MS]].concat();
+    let first = rig.serve(&arguments);
+    let standby = rig.serve(&[&arguments[..], &["--standby", first.socket.to_str().unwrap()]].concat());
     (first, standby)
 }
 
@@ -54,13 +55,11 @@ impl Counted {
         Self { socket, asked: 0, answers: BTreeMap::new() }
     }
 
-    /// Sends a new request; returns whether it is answered soon.
-    fn ask(&mut self) -> bool {
-        let number = self.asked;
+    /// Sends a new request, and takes the answers that come soon.
+    fn ask(&mut self) {
+        self.socket.send_to(&self.asked.to_be_bytes(), (SERVER, PORT)).unwrap();
         self.asked += 1;
-        self.socket.send_to(&number.to_be_bytes(), (SERVER, PORT)).unwrap();
         self.hear();
-        self.answers.contains_key(&number)
     }
 
     fn hear(&mut self) {
@@ -70,12 +69,13 @@ impl Counted {
         }
     }
 
-    /// Sends requests until this many in a row are answered.
-    fn until_answered(&mut self, many: usize) {
-        let begun = Instant::now();
-        let mut row = 0;
-        while row < many {
-            row = if self.ask() { row + 1 } else { 0 };
+    /// Sends requests until the last ones of them, so many, are answered, however late.
+    fn until_answered(&mut self, many: u64) {
+        let (begun, first) = (Instant::now(), self.asked);
+        let are_answered =
+            |it: &Self| (it.asked - many..it.asked).all(|number| it.answers.contains_key(&number));
+        while self.asked < first + many || !are_answered(self) {
+            self.ask();
             assert!(begun.elapsed() < PATIENCE, "no answers: {:?}", self.answers);
         }
     }
@@ -281,7 +281,19 @@ fn the_watchdog_is_fed_while_every_worker_lives_and_not_while_one_is_stuck() {
     };
     let port = PORT.to_string();
     let server = rig.start_with_env(
-        &["echo", "--on", "vs", "--path", "kernel", "--workers", "2", "--udp", &port],
+        &[
+            "echo",
+            "--on",
+            "vs",
+            "--path",
+            "kernel",
+            "--workers",
+            "2",
+            "--udp",
+            &port,
+            "--fail-open-ms",
+            FAIL_OPEN_MS,
+        ],
         &[("NOTIFY_SOCKET", at.to_str().unwrap()), ("WATCHDOG_USEC", "200000")],
     );
     assert_eq!(heard(&manager).unwrap(), "READY=1");

@@ -8,7 +8,9 @@ use twinpath_sys::Namespace;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SETUPS, ask, kill, link, receive, udp_in, until};
+use crate::rig::{
+    CLIENT, Lateness, PATIENCE, PORT, Rig, SERVER, SETUPS, ask, kill, link, receive, udp_in, until,
+};
 use crate::root_or_skip;
 
 /// Longest time after a flood until a new peer has the fast path: a question that found no room is repeated after a
@@ -25,7 +27,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         let server = rig.serve(&[way, &["--mode", "poll"]].concat());
         let target = format!("{SERVER}:{PORT}");
         // Longer than any step takes on a slow machine: this test ends it.
-        let load = ["bench", "echo", &target, "--duration", "60", "--timeout", "0.2", "--json"];
+        let load = ["bench", "echo", &target, "--duration", "600", "--timeout", "1", "--json"];
         let mut load = rig.run(&rig.client, env!("CARGO_BIN_EXE_twinpath"), &load);
         until("the load has begun", || server.worker("frames_in") > 100);
         server.kill();
@@ -97,9 +99,10 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     assert!(fast >= 95, "it keeps the fast path: {fast} of 100");
     // A new peer gets the fast path, too.
     let new_peer = rig.client_udp("10.128.255.1", 0);
-    let since = Instant::now();
+    let (since, lateness) = (Instant::now(), Lateness::measure());
     until("a new peer has the fast path", || asks_fast(&new_peer));
-    assert!(since.elapsed() < NEW_PEER_PATIENCE, "after {:?}", since.elapsed());
+    let (took, most) = (since.elapsed(), lateness.allows(NEW_PEER_PATIENCE));
+    assert!(took < most, "after {took:?} of {most:?}");
     let fast = (0..20).filter(|_| asks_fast(&new_peer)).count();
     assert!(fast >= 15, "and keeps it: {fast} of 20");
     assert_eq!(server.interrupt(), Some(0));

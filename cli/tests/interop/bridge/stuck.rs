@@ -10,12 +10,11 @@ use rustix::process::{Signal, kill_process};
 use twinpath_sys::StoppedThread;
 
 use super::{KERNEL, PORT, add_addresses, bridge, passes, rig};
-use crate::fail_open::thread_of;
+use crate::fail_open::{FAIL_OPEN_MS, thread_of};
 use crate::metrics::scraped;
 use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, Server, move_link, until};
 use crate::root_or_skip;
 
-const FAIL_OPEN_MS: &str = "100";
 const ECHO: u16 = 9002;
 /// Enough that an empty one of two queues would be a rare chance.
 const FLOWS: usize = 16;
@@ -55,17 +54,18 @@ impl Numbered {
         }
     }
 
-    /// Sends until every flow is answered at once.
+    /// Sends until every flow is answered, all at once, however late.
     fn until_all_answered(&mut self) {
-        let mut last = self.ask();
+        let mut rounds = vec![self.ask()];
         until("every flow is answered", || {
             self.listen();
-            let all = last.iter().all(|number| self.answers.contains_key(number));
-            if !all {
-                last = self.ask();
-                self.listen();
+            let is_answered =
+                |numbers: &Vec<u32>| numbers.iter().all(|number| self.answers.contains_key(number));
+            let is_over = rounds.iter().any(is_answered);
+            if !is_over {
+                rounds.push(self.ask());
             }
-            last.iter().all(|number| self.answers.contains_key(number))
+            is_over
         });
     }
 }
@@ -112,8 +112,22 @@ fn carried(server: &Server) -> u64 {
 }
 
 /// Frames cross while the value that `stop` returns lives, and workers carry them again when it is dropped. No frame
-/// crosses twice.
+/// crosses twice. A worker that is stopped just after it has said that nothing waits for it has nothing to drop: then all is done
+/// again.
 fn crosses_meanwhile<T>(
+    rig: &Rig,
+    server: &Server,
+    from_client: bool,
+    stop: impl Fn() -> T,
+    meanwhile: impl Fn(&Server),
+) {
+    until("what waited for the worker is dropped, and counted", || {
+        crosses_once(rig, server, from_client, &stop, &meanwhile);
+        server.drops("worker_stuck") > 0
+    });
+}
+
+fn crosses_once<T>(
     rig: &Rig,
     server: &Server,
     from_client: bool,
@@ -148,7 +162,6 @@ fn crosses_meanwhile<T>(
     });
     let twice = |counts: &BTreeMap<u32, u32>| counts.values().any(|count| *count != 1);
     assert!(!twice(&received) && !twice(&numbered.answers), "{received:?} {:?}", numbered.answers);
-    assert!(server.drops("worker_stuck") > 0, "what waited for the worker is dropped, and counted");
 }
 
 #[test]
@@ -168,10 +181,12 @@ fn while_a_worker_is_stuck_the_kernel_carries_frames_in_both_directions() {
             crosses_meanwhile(&rig, &server, from_client, stop, |server| {
                 let worker = &server.show("workers")[0];
                 assert!(worker["stuck_ms"].as_u64().unwrap() >= 100, "{mode} {queues}: {worker}");
-                assert_eq!(worker["times_stuck"], time, "{mode} {queues}: {worker}");
+                // Beside load it may have been once more: it had no CPU for so long.
+                let times = worker["times_stuck"].as_f64().unwrap();
+                assert!(times >= f64::from(time), "{mode} {queues}: {worker}");
                 let scraped = |name: &str| scraped(&rig, server, &format!("{name}{{worker=\"0\"}}"));
                 let told = ["twinpath_worker_stuck", "twinpath_worker_times_stuck_total"].map(scraped);
-                assert_eq!(told, [1.0, f64::from(time)]);
+                assert_eq!(told, [1.0, times]);
             });
             until("it is known to have moved on", || server.show("workers")[0]["stuck_ms"].is_null());
         }
@@ -309,6 +324,7 @@ fn the_watchdog_of_a_bridge_is_fed_while_every_worker_lives() {
     };
     let environment = [("NOTIFY_SOCKET", at.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
     let arguments = ["bridge", PORT, "--kernel", KERNEL, "--carrier", "workers"];
+    let arguments = [&arguments[..], &["--fail-open-ms", FAIL_OPEN_MS]].concat();
     let server = rig.launch_with_env(&arguments, &environment);
     add_addresses(&rig);
     assert_eq!(heard(&manager).unwrap(), "READY=1");

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, kill_process};
 use twinpath_rpc::nfs3_types::nfs3;
 
-use super::trouble::{Ends, NEVER_STUCK, Tells, asks_until, counted};
+use super::trouble::{Ends, Tells, asks_until, counted};
 use super::{ask_until_reflex, figure, nothing_waits, with_modes};
 use crate::capture::{INBOUND, OUTBOUND, Seen, capture, has_right_checksum, read};
 use crate::rig::{CLIENT, PACKET, PORT, Rig, SERVER, SETUPS, Server, XDP, ask, until};
@@ -180,7 +180,7 @@ fn while_captures_begin_and_end_under_load_each_request_has_one_answer() {
     for (way, mode) in with_modes([PACKET, XDP]) {
         let rig = Rig::new();
         // At any load, as this one is one at which the worker may be tried.
-        let server = rig.serve(&[way, &["--reflex", "always", "--mode", mode], &NEVER_STUCK].concat());
+        let server = rig.serve(&[way, &["--reflex", "always", "--mode", mode]].concat());
         let tells = Tells(&server);
         let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let sockets = [4000, 4001].map(|port| rig.client_udp(CLIENT, port));

@@ -8,19 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::{XDP_CLSACT, ask_until_reflex, figure, nothing_waits, with_modes};
-use crate::fail_open::waiting_in_the_kernel;
+use crate::fail_open::{FAIL_OPEN_MS, waiting_in_the_kernel};
 use crate::reload::{reloaded, until_nobody_has};
 use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, XDP, ask, kill, receive, until};
 use crate::root_or_skip;
 use crate::several::serve;
 use crate::trouble::{OTHER_PORT, RATE, forged};
-
-/// Time until the kernel takes over from a worker that hangs, ms: long enough for one that has lost its CPU to others.
-const FAIL_OPEN_MS: &str = "100";
-
-/// For tests in which two clients ask at once and each request has an answer. What waits for a worker that is stuck is dropped
-/// once another request comes, and beside load a worker may have no CPU for longer than the default. No test waits for so long.
-pub(super) const NEVER_STUCK: [&str; 2] = ["--fail-open-ms", "60000"];
 
 /// Says, if the test fails, where its requests have gone.
 pub(super) struct Tells<'a>(pub(super) &'a Server);
@@ -138,7 +131,7 @@ fn while_the_worker_changes_its_mode_under_load_each_request_has_one_answer() {
     }
     for way in [PACKET, CLSACT, XDP] {
         let rig = Rig::new();
-        let server = rig.serve(&[way, &NEVER_STUCK].concat());
+        let server = rig.serve(way);
         let tells = Tells(&server);
         let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let sockets = [4000, 4001].map(|port| rig.client_udp(CLIENT, port));
@@ -193,7 +186,7 @@ fn no_reflex_outlives_a_process_that_is_killed() {
         let server = rig.serve(&[way, &["--mode", mode]].concat());
         let target = format!("{SERVER}:{PORT}");
         // Longer than any step takes on a slow machine: this test ends it.
-        let load = ["bench", "echo", &target, "--duration", "60", "--timeout", "0.2", "--json"];
+        let load = ["bench", "echo", &target, "--duration", "600", "--timeout", "1", "--json"];
         let load = rig.run(&rig.client, env!("CARGO_BIN_EXE_twinpath"), &load);
         until("programs answer the load", || figure(&server, "reflex_replies") > 100);
         server.kill();

@@ -41,7 +41,7 @@ const TIME: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(60)];
 const STEPS_LEAST: usize = 20;
 
 /// What does not come within this time after the end of a step does not come at all.
-const LATE: Duration = Duration::from_secs(3);
+const LATE: Duration = PATIENCE;
 
 const HOSTS: usize = 4;
 /// Of a frame that ends a step.
