@@ -30,9 +30,9 @@ pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 pub const CLIENTS_MAX: usize = 16;
 /// A client that sends nothing, or does not read its answer, is disconnected after this time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a client waits for a part of an answer. Control answers nothing while it attaches or detaches, as for a reload
-/// or a take-over: loading programs takes CPU time, and closing sockets and programs waits for RCU grace periods of the
-/// kernel. On a busy machine each of these takes seconds.
+/// How long a client waits for a part of an answer. On a busy machine control has had no CPU for most of a take-over's time.
+/// It answers nothing while it attaches or detaches, as for a reload or a take-over: loading programs takes CPU time, and
+/// closing sockets and programs waits for RCU grace periods of the kernel.
 pub const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
