@@ -269,7 +269,7 @@ fn a_service_that_falls_silent_may_have_a_limit_and_bench_says_so() {
     });
     // Ten requests are answered while it warms up.
     let output =
-        twinpath(&["bench", "echo", &target, "--timeout", "0.05", "--warmup", "1", "--duration", "0.1"]);
+        twinpath(&["bench", "echo", &target, "--timeout", "0.5", "--warmup", "1", "--duration", "0.1"]);
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output);
     assert!(said.contains("answered 10 requests while warming up, and then no more"), "{said}");
@@ -296,7 +296,7 @@ fn what_is_lost_fails_only_beyond_the_share_that_is_said() {
     forgetful(echo);
     for (bound, code) in [(&[][..], 0), (&["--loss-max", "20"], 0), (&["--loss-max", "5"], 1)] {
         let base =
-            ["bench", "echo", &target, "--count", "100", "--warmup", "0", "--timeout", "0.05", "--json"];
+            ["bench", "echo", &target, "--count", "100", "--warmup", "0", "--timeout", "0.2", "--json"];
         let output = twinpath(&[&base, bound].concat());
         assert_eq!(output.status.code(), Some(code), "{bound:?}: {}", said(&output));
         assert!(report(&output)["lost"].as_u64().unwrap() >= 9, "the report is printed all the same");
