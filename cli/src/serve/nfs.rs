@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::anyhow;
 use twinpath_config::{Config, ExportText, Sandbox, Service, Squashed};
 use twinpath_nfs::{
-    Bounds, Export, Exports, HandleSecret, MountProgram, Mounts, Network, NfsProgram, Server, Sizes, Squash,
-    WriteVerifier,
+    Bounds, Export, Exports, HandleSecret, Mounts, Network, Server, Sizes, Squash, WriteVerifier,
 };
-use twinpath_nfs_files::{Directory, HostExports, HostThreads, handle_secret};
+use twinpath_nfs_files::{Directory, HostExports, handle_secret};
 use twinpath_rpc::Program;
 
 /// The most data of a call over UDP, bytes, as for the kernel's server (`RPCSVC_MAXPAYLOAD_UDP` of
@@ -64,12 +63,9 @@ impl NfsHost {
         let mounts = shared.mounts.get_or_insert_with(|| Arc::new(Mounts::new(MOUNTS_MAX)));
         let mounts = Arc::clone(mounts);
         (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));
-        let (datagram, stream) = sizes(config);
         let pool = config.pool.limits();
         let bounds = Bounds { export: pool.requests, peer: pool.connection_requests };
-        let nfs = NfsProgram::new(Arc::new(server), HostThreads::new(files), datagram, stream, bounds);
-        let mount = MountProgram::new(nfs.sibling(), mounts);
-        Ok(vec![Box::new(nfs), Box::new(mount)])
+        Ok(twinpath_nfs_files::programs(server, files, mounts, sizes(config), bounds))
     }
 }
 
@@ -113,7 +109,7 @@ fn export(asked: &ExportText) -> Export {
 }
 
 /// The most data of a call, over UDP and over TCP.
-fn sizes(config: &Config) -> (Sizes, Sizes) {
+fn sizes(config: &Config) -> [Sizes; 2] {
     let (read_max, write_max) = (config.nfs.read_bytes, config.nfs.write_bytes);
     let stream = Sizes { read_max, write_max, directory_max: DIRECTORY_MAX };
     let datagram = Sizes {
@@ -121,5 +117,5 @@ fn sizes(config: &Config) -> (Sizes, Sizes) {
         write_max: write_max.min(DATAGRAM_DATA_MAX),
         directory_max: DATAGRAM_DATA_MAX,
     };
-    (datagram, stream)
+    [datagram, stream]
 }

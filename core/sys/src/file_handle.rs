@@ -1,6 +1,7 @@
 //! Handles of files (open_by_handle_at(2)): what a file system finds a file again by, without its path.
 #![allow(unsafe_code, reason = "name_to_handle_at(2) and open_by_handle_at(2) have no safe wrapper")]
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use libc::c_int;
@@ -33,24 +34,37 @@ impl FileHandle {
     /// # Errors
     /// As name_to_handle_at(2). EOPNOTSUPP: the file system has no handles.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        Self::found(file, c"", libc::AT_EMPTY_PATH).map(|(handle, _)| handle)
+    }
+
+    /// The handle of what a name in a directory is, and the number of the mount that it is found in. A symbolic link is not
+    /// followed. The thread needs the right to look the name up.
+    ///
+    /// # Errors
+    /// As for [`Self::of`].
+    pub fn at(dir: BorrowedFd<'_>, name: &CStr) -> Result<(Self, i32), Errno> {
+        Self::found(dir, name, 0)
+    }
+
+    fn found(dir: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<(Self, i32), Errno> {
         let mut raw = Raw { handle_bytes: BYTES_MAX as u32, handle_type: 0, f_handle: [0; BYTES_MAX] };
         let mut mount: c_int = 0;
         // SAFETY: all three live across the call, and it writes at most as many bytes as the first field says.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
-                file.as_raw_fd(),
-                c"".as_ptr(),
+                dir.as_raw_fd(),
+                name.as_ptr(),
                 &raw mut raw,
                 &raw mut mount,
-                libc::AT_EMPTY_PATH,
+                flags,
             )
         };
         if done < 0 {
             return Err(last_errno());
         }
         let len = (raw.handle_bytes as usize).min(BYTES_MAX);
-        Ok(Self { kind: raw.handle_type, len, bytes: raw.f_handle })
+        Ok((Self { kind: raw.handle_type, len, bytes: raw.f_handle }, mount))
     }
 
     /// Its type.

@@ -22,6 +22,7 @@ use twinpath_sys::file_rights::{Acting, act_as};
 mod cache;
 mod directory;
 mod operations;
+mod programs;
 mod quick;
 mod secret;
 mod status;
@@ -30,6 +31,7 @@ mod turns;
 mod unsynced;
 
 pub use directory::{Directory, RootError};
+pub use programs::programs;
 pub use quick::QuickFiles;
 pub use secret::{SecretError, handle_secret};
 pub use status::status;
@@ -260,7 +262,10 @@ fn key(file: &HostFile) -> Result<FileKey, Fault> {
 }
 
 fn key_of(file: BorrowedFd<'_>) -> Result<FileKey, Fault> {
-    let handle = FileHandle::of(file).map_err(fault)?;
+    key_from(&FileHandle::of(file).map_err(fault)?)
+}
+
+fn key_from(handle: &FileHandle) -> Result<FileKey, Fault> {
     let kind = u8::try_from(handle.kind()).ok();
     let key = kind.and_then(|kind| FileKey::new(kind, handle.bytes()));
     key.ok_or(Fault::Status(nfsstat3::NFS3ERR_NOTSUPP))

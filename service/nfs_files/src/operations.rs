@@ -1,10 +1,11 @@
 //! The operations, each by the system calls that it is made of.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatxFlags, StatxTimestamp,
-    Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    Access, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Statx, StatxFlags,
+    StatxTimestamp, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -12,9 +13,10 @@ use twinpath_nfs::{
     Caller, Fault, FileId, FileKey, Files, Limits, Listed, Make, OpenAs, Rights, SetTime, Space, Sync,
 };
 use twinpath_rpc::nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};
+use twinpath_sys::file_handle::FileHandle;
 use twinpath_sys::{file_data, file_handle};
 
-use super::{HostFile, HostFiles, above, acting, fault, find, key, permitted};
+use super::{HostFile, HostFiles, above, acting, fault, find, key, key_from, permitted};
 
 /// The unit in which the kernel counts what a file uses, bytes.
 const BLOCK_LEN: u64 = 512;
@@ -111,13 +113,16 @@ impl HostFiles {
         find: bool,
         each: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<bool, Fault> {
+        // Not by its name: whoever may read a directory need not be allowed to look names up.
+        let stat = rustix::fs::statx(open, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).map_err(fault)?;
+        let mount = stat.stx_mnt_id;
         let mut entries = RawDir::new(open, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(fault)?;
-            let name = entry.file_name().to_bytes();
+            let (text, name) = (entry.file_name(), entry.file_name().to_bytes());
             let is_dots = name == b"." || name == b"..";
             // An entry that is gone meanwhile, or may not be looked up, is listed without what it is.
-            let found = if find && !is_dots { self.what_is(dir, name).ok() } else { None };
+            let found = if find && !is_dots { self.what_is(dir, mount, text).ok() } else { None };
             let listed = Listed { fileid: entry.ino(), name, cookie: entry.next_entry_cookie(), found };
             if !each(&listed) {
                 return Ok(false);
@@ -126,8 +131,18 @@ impl HostFiles {
         Ok(true)
     }
 
-    fn what_is(&self, dir: &HostFile, name: &[u8]) -> Result<(fattr3, FileKey), Fault> {
-        let file = self.find(dir, name)?;
+    /// What a name in a directory is, which was found in this mount. That the two answers are of one file is checked. If they
+    /// are not, as the name was given to another file in between, it is opened: that takes twice as long.
+    fn what_is(&self, dir: &HostFile, mount: u64, name: &CStr) -> Result<(fattr3, FileKey), Fault> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(&*dir.fd, name, flags, wanted).map_err(fault)?;
+        let (handle, found_in) = FileHandle::at(dir.fd.as_fd(), name).map_err(fault)?;
+        let mounts = [stat.stx_mnt_id, found_in as u64];
+        if mounts == [mount; 2] && has_number(&handle, stat.stx_ino) {
+            return Ok((attributes_of(&stat, dir.export), key_from(&handle)?));
+        }
+        let file = self.find(dir, name.to_bytes())?;
         Ok((attributes(&file)?, key(&file)?))
     }
 }
@@ -154,11 +169,20 @@ fn fault_of_made(errno: Errno) -> Fault {
     }
 }
 
+/// Whether a handle names a file by this number, as those of ext4, XFS, btrfs and tmpfs do.
+fn has_number(handle: &FileHandle, number: u64) -> bool {
+    handle.bytes().as_chunks::<4>().0.iter().any(|word| u32::from_ne_bytes(*word) == number as u32)
+}
+
 /// The attributes of a file.
 pub(super) fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
     let stat =
         rustix::fs::statx(&*file.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(fault)?;
-    Ok(fattr3 {
+    Ok(attributes_of(&stat, file.export))
+}
+
+fn attributes_of(stat: &Statx, export: u32) -> fattr3 {
+    fattr3 {
         type_: kind(stat.stx_mode),
         mode: u32::from(stat.stx_mode) & 0o7777,
         nlink: stat.stx_nlink,
@@ -168,12 +192,12 @@ pub(super) fn attributes(file: &HostFile) -> Result<fattr3, Fault> {
         used: stat.stx_blocks * BLOCK_LEN,
         rdev: specdata3 { specdata1: stat.stx_rdev_major, specdata2: stat.stx_rdev_minor },
         // Numbers of devices change with a restart of the host.
-        fsid: u64::from(file.export),
+        fsid: u64::from(export),
         fileid: stat.stx_ino,
         atime: time(stat.stx_atime),
         mtime: time(stat.stx_mtime),
         ctime: time(stat.stx_ctime),
-    })
+    }
 }
 
 impl Files for HostFiles {
@@ -439,5 +463,30 @@ impl Files for HostFiles {
             name_max: space.f_namemax as u32,
             time_step_ns: 1,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn attributes_and_handle_of_a_name_are_known_to_be_of_one_file() {
+        for folder in [tempfile::tempdir(), tempfile::tempdir_in("/dev/shm")] {
+            let folder = folder.expect("a folder");
+            let dir = std::fs::File::open(folder.path()).expect("there");
+            let [first, second] = ["first", "second"].map(|name| {
+                let file = std::fs::File::create(folder.path().join(name)).expect("made");
+                file.metadata().expect("open").ino()
+            });
+            let (handle, found_in) = FileHandle::at(dir.as_fd(), c"first").expect("it has handles");
+            assert!(has_number(&handle, first) && !has_number(&handle, second));
+            let stat = rustix::fs::statx(&dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).expect("there");
+            assert_eq!(u64::try_from(found_in), Ok(stat.stx_mnt_id));
+            let (linked, _) = FileHandle::at(dir.as_fd(), c"second").expect("there");
+            assert!(has_number(&linked, second) && linked != handle);
+        }
     }
 }
