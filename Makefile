@@ -250,6 +250,8 @@ SUITE_PACKAGES_packetdrill := gcc=cc make=make flex=flex bison=bison python3=pyt
 SUITE_PACKAGES_tcp-testsuite := $(SUITE_PACKAGES_packetdrill)
 SUITE_PACKAGES_linux-packetdrill := $(SUITE_PACKAGES_packetdrill)
 SUITE_PACKAGES_nfs := cmake=cmake gcc=cc make=make rpcbind=rpcinfo iproute2=ip util-linux=unshare
+SUITE_PACKAGES_pjdfstest := gcc=cc libc6-dev=/usr/include/stdio.h qemu-system-x86=qemu-system-x86_64
+SUITE_UNPACKED_pjdfstest := busybox-static cpio
 
 # What the suite of programs runs comes from Debian: there is no checkout. Unpacked, so that no service of theirs starts here, with the
 # libraries that a small installation lacks.
