@@ -3,13 +3,14 @@
 //! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children end with the
 //! thread that started them.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::{Namespace, PacketSocket};
@@ -22,6 +23,9 @@ pub(crate) const SERVER: &str = "10.7.0.2";
 pub(crate) const CLIENT_V6: &str = "fd07::1";
 pub(crate) const SERVER_V6: &str = "fd07::2";
 pub(crate) const PORT: u16 = 7007;
+
+/// How long a program may take to be ready: it may load programs that the kernel refuses, one after the other.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Options for each fast path; the second word is how its name in `show` begins.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
@@ -55,7 +59,7 @@ pub(crate) struct Rig {
 
 /// A running `twinpath serve`.
 pub(crate) struct Server {
-    pub(crate) child: Child,
+    pub(crate) child: Started,
     pub(crate) socket: PathBuf,
     /// Its ready line.
     pub(crate) ready: Value,
@@ -224,25 +228,29 @@ impl Rig {
         command.arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         within(namespace, &mut command);
-        let mut child = command.spawn().expect("twinpath runs");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("readable");
-        let Some(ready) = line.strip_prefix("ready ") else {
-            let mut said = String::new();
-            child.stderr.take().expect("piped").read_to_string(&mut said).expect("readable");
-            assert!(!child.wait().expect("ended").success(), "it ended without serving");
-            return Err(said);
-        };
-        // Read by a thread of its own, so that the server never blocks on it.
+        let mut child = Started::new(&mut command);
+        // Read by a thread of its own from the beginning: a program that says much before it is ready, such as why the kernel
+        // refuses another one, must not wait for a reader that waits for it.
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let said = Arc::<Mutex<String>>::default();
         let saying = Arc::clone(&said);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 saying.lock().expect("no panic holds it").push_str(&line);
             }
         });
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let text = || said.lock().expect("no panic holds it").clone();
+        if !becomes_readable(stdout.get_ref(), READY_WITHIN) {
+            panic!("{command:?} was not ready within {READY_WITHIN:?}; it said: {}", text());
+        }
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("readable");
+        let Some(ready) = line.strip_prefix("ready ") else {
+            assert!(!child.wait().expect("ended").success(), "it ended without serving");
+            reader.join().expect("it does not panic");
+            return Err(text());
+        };
         let ready = serde_json::from_str(ready).expect("JSON");
         Ok(Server { child, socket, ready, said, stdout })
     }
@@ -359,12 +367,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Already waited for, or a test failed: then it must not outlive the test.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Whether a pipe has something to read, or its end, within a time.
+fn becomes_readable(pipe: &ChildStdout, within: Duration) -> bool {
+    let within = Timespec::try_from(within).expect("a short time");
+    poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&within)).expect("polled") > 0
 }
 
 pub(crate) fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {

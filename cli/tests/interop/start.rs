@@ -127,3 +127,16 @@ fn without_privileges_the_kernel_path_serves_and_says_why() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// A kernel that refuses a program may say so in megabytes. Whoever waits for the ready line has to read them meanwhile.
+#[test]
+fn the_rig_hears_a_program_that_says_a_lot_and_ends() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1"]);
+    let said = rig.launch(command, &rig.server).err().expect("it ended");
+    assert_eq!(said.len(), 1_000_000);
+}

@@ -23,8 +23,8 @@ pub enum SteerError {
     Program {
         /// The program.
         name: &'static str,
-        /// The kernel's answer, with the verifier's log.
-        #[source]
+        /// The kernel's answer, with the verifier's log. It is no source of this error: whoever says an error with its sources would
+        /// say the whole log, which has megabytes.
         error: Box<ProgramError>,
     },
     /// A map could not be read or written.
@@ -218,11 +218,16 @@ fn lacking(step: &str, error: &NetlinkError) -> String {
 /// Why the kernel refused to load a program: the decisive line of the verifier's log, which can have thousands of
 /// lines.
 fn refusal(error: &ProgramError) -> String {
-    let ProgramError::LoadError { io_error, verifier_log } = error else { return error.to_string() };
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return with_sources(error) };
     match reason_in(&verifier_log.to_string()) {
         Some(reason) => format!("{io_error}: {reason}"),
         None => io_error.to_string(),
     }
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.fold(error.to_string(), |told, source| format!("{told}: {source}"))
 }
 
 /// The last line before the log's statistics.
@@ -243,5 +248,16 @@ mod tests {
                    verification time 268193 usec\nstack depth 168\nprocessed 3858 insns (limit 1000000)\n\n";
         assert_eq!(reason_in(log), Some("R4 unbounded memory access, use 'var &= const'"));
         assert_eq!(reason_in("processed 1 insns\n"), None);
+    }
+
+    /// With its sources, a verifier's log would fill the pipe of whoever waits for something else first.
+    #[test]
+    fn a_refused_program_is_said_in_one_line_to_its_last_cause() {
+        let of = |error| SteerError::Program { name: "twinpath_opens", error: Box::new(error) };
+        let failed = std::io::Error::from_raw_os_error(libc::EPERM);
+        let error = of(ProgramError::IOError(failed));
+        assert!(std::error::Error::source(&error).is_none());
+        assert!(error.to_string().contains("Operation not permitted"), "{error}");
+        assert_eq!(of(ProgramError::NotLoaded).to_string().lines().count(), 1);
     }
 }

@@ -15,7 +15,7 @@ use twinpath_bpf::{
 };
 use twinpath_claims::{Claim, Table};
 use twinpath_sys::socket_filter;
-use twinpath_test_rig::{Lateness, ip_here, until};
+use twinpath_test_rig::{Lateness, PATIENCE, ip_here, until, until_within};
 use twinpath_time::Duration;
 use twinpath_wire::{ChecksumTrust, Mac, tcp_frame};
 
@@ -67,6 +67,14 @@ fn guarded_listener(flows: &TcpFlows) -> TcpListener {
     listener.set_nonblocking(true).unwrap();
     flows.guard(listener.as_fd()).unwrap();
     listener
+}
+
+/// A connection of the far end's kernel to the listener. Neither it nor its reads wait for programs that do not do what they are to.
+fn connect(lab: &Lab) -> TcpStream {
+    let listener = "10.0.0.2:7".parse().unwrap();
+    let client = lab.in_far(|| TcpStream::connect_timeout(&listener, PATIENCE)).expect("the kernel answers");
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client
 }
 
 impl Rig {
@@ -288,10 +296,11 @@ fn a_syn_with_a_wrong_checksum_is_the_kernels_unless_it_may_be_partial() {
 fn a_connection_of_the_kernel_stays_the_kernels() {
     each_way(true, |lab, how| {
         let mut rig = Rig::new(lab, how);
-        let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+        let mut client = connect(&rig.lab);
         let (mut served, _) = rig.listener.accept().unwrap();
         socket_filter::detach(&served).unwrap();
         served.set_nonblocking(false).unwrap();
+        served.set_read_timeout(Some(PATIENCE)).unwrap();
         rig.worker.set_room(5);
         let port = client.local_addr().unwrap().port();
         client.write_all(b"request").unwrap();
@@ -497,7 +506,7 @@ fn coalesced_segments_of_a_workers_connection_are_dropped_and_counted() {
     each_way(true, |lab, how| {
         let mut rig = Rig::new(lab, how);
         // The client believes that the kernel serves it, until its tuple becomes the worker's.
-        let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+        let mut client = connect(&rig.lab);
         let (near, far) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
         drop(rig.listener.accept().unwrap());
         rig.listener = TcpListener::bind("[::]:8").unwrap();
@@ -537,7 +546,7 @@ fn an_accepted_socket_has_the_listeners_filter_until_it_is_removed() {
         let mut rig = Rig::new(lab, how);
         rig.steering.detach();
         let arrives = |removed: bool| {
-            let mut client = rig.lab.in_far(|| TcpStream::connect("10.0.0.2:7").unwrap());
+            let mut client = connect(&rig.lab);
             let (mut served, _) = rig.listener.accept().unwrap();
             if removed {
                 socket_filter::detach(&served).unwrap();
