@@ -42,6 +42,7 @@ mod streams;
 mod switch;
 mod take_over;
 mod tcp;
+mod tcp_big;
 mod tcp_changes;
 mod tcp_clients;
 mod tcp_listed;

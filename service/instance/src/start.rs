@@ -263,7 +263,7 @@ impl BeforeWorkers {
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = needs(plan, &machine, source.as_ref(), socket);
         let vrf = mirror.tables().vrf_of(link.ifindex);
-        let connections = Connections::make(plan, choice.path, plan.workers, vrf);
+        let connections = Connections::make(plan, choice.path, plan.workers, (mirror.tables(), link.ifindex));
         let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
         let interface =
             Interface { vrf, ..Interface::new(link, facts, choice, fallback, frame_claims).await };

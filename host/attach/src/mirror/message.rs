@@ -40,6 +40,8 @@ const IFF_RUNNING: u32 = 1 << 6;
 const IFLA_QDISC: u16 = 6;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 /// The queueing discipline that passes each frame on at once (net/sched/sch_generic.c).
 const NO_QUEUE: &str = "noqueue";
@@ -150,6 +152,7 @@ pub fn link(header: LinkHeader, attributes: Attributes<'_>) -> Option<Link> {
         xdp_program: None,
         rx_queues: 1,
         tx_queues: 1,
+        gro_max: 0,
     };
     let mut lower_elsewhere = false;
     // One pass, because there are dozens of attributes.
@@ -166,6 +169,9 @@ pub fn link(header: LinkHeader, attributes: Attributes<'_>) -> Option<Link> {
             IFLA_LINK_NETNSID => lower_elsewhere = true,
             IFLA_NUM_RX_QUEUES => link.rx_queues = number.unwrap_or(1),
             IFLA_NUM_TX_QUEUES => link.tx_queues = number.unwrap_or(1),
+            IFLA_GRO_MAX_SIZE | IFLA_GRO_IPV4_MAX_SIZE => {
+                link.gro_max = link.gro_max.max(number.unwrap_or(0));
+            }
             IFLA_LINKINFO => {
                 let info = Attributes::of(value);
                 link.kind = info.text(IFLA_INFO_KIND).unwrap_or_default();

@@ -45,7 +45,12 @@ pub struct Link {
     pub rx_queues: u32,
     /// Transmit queues allocated.
     pub tx_queues: u32,
+    /// The longest packet that its segments are gathered to on arrival (GRO), bytes, of both families; 0: not said.
+    pub gro_max: u32,
 }
+
+/// The longest packet without "BIG TCP", which has a jumbo option, or a length of 0 in the header of IPv4.
+const GRO_MAX: u32 = 65_536;
 
 impl Link {
     /// `up`, `down` (administratively, or without carrier), for `show`.
@@ -300,6 +305,15 @@ impl Tables {
     #[must_use]
     pub fn vrf_of(&self, ifindex: u32) -> Option<u32> {
         Some(self.domain(ifindex)).filter(|vrf| *vrf != 0)
+    }
+
+    /// Whether packets of more than 64 KiB may arrive at a link, as its administrator has allowed: at itself, or at the one that it
+    /// is stacked on.
+    #[must_use]
+    pub fn gathers_big_packets(&self, ifindex: u32) -> bool {
+        let below = |link: &&Link| self.links.get(&link.lower?);
+        let stack = std::iter::successors(self.links.get(&ifindex), below);
+        stack.take(NESTED_MAX).any(|link| link.gro_max > GRO_MAX)
     }
 
     /// The same; 0: none.

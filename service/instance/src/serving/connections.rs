@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use twinpath_attach::mirror::table::Tables;
 use twinpath_bpf::{Caught, SteerError, TcpFlows};
 use twinpath_config::Path;
 use twinpath_serve::fast_tcp::{Opening, TcpClaims};
@@ -23,8 +24,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes them, if a service of the plan asks for them and the path has them. `vrf`: the one that the interface is in.
-    pub(crate) fn make(plan: &Plan, path: Path, workers: u32, vrf: Option<u32>) -> Self {
+    /// Makes them, if a service of the plan asks for them and the path has them, on an interface with this index.
+    pub(crate) fn make(plan: &Plan, path: Path, workers: u32, (tables, ifindex): (&Tables, u32)) -> Self {
         if !plan.services.iter().any(|service| service.fast_tcp) {
             let why = "the instance began without TCP on the fast path: start it again".to_owned();
             return Self { flows: None, why_not: Some(why) };
@@ -32,7 +33,13 @@ impl Connections {
         if path != Path::Packet {
             return Self { flows: None, why_not: Some("only the packet path has connections".to_owned()) };
         }
-        if vrf.is_some() {
+        if tables.gathers_big_packets(ifindex) {
+            // Workers take none, so that each would be lost, and sent again. The kernel serves its own.
+            let why =
+                "packets of more than 64 KiB may arrive at the interface (gro_max_size, gro_ipv4_max_size)";
+            return Self { flows: None, why_not: Some(why.to_owned()) };
+        }
+        if tables.vrf_of(ifindex).is_some() {
             // The kernel's socket that goes on with one would have to be in the VRF.
             let why = "no connection can move to the kernel from an interface in a VRF".to_owned();
             return Self { flows: None, why_not: Some(why) };
@@ -190,7 +197,7 @@ mod tests {
         let text = "[service]\nkind = \"echo\"\ntcp = 7\ntcp_path = \"fast\"\n[interface]\nname = \"lo\"\n";
         let config = Config::parse(text, FilePath::new("twinpath.toml")).unwrap();
         let plan = Plan::of(&config).unwrap();
-        let connections = Connections::make(&plan, Path::Packet, 1, None);
+        let connections = Connections::make(&plan, Path::Packet, 1, (&Tables::default(), 1));
         assert!(connections.flows().is_some(), "{:?}", connections.why_not());
         let service = &plan.services[0];
         // The kernel refuses a filter for what is no socket.

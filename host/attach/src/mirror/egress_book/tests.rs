@@ -34,6 +34,7 @@ fn link(ifindex: u32) -> Link {
         xdp_program: None,
         rx_queues: 1,
         tx_queues: 1,
+        gro_max: 65_536,
     }
 }
 

@@ -62,12 +62,14 @@ fn a_link_is_read_with_its_kind_master_and_program() {
         .u32(IFLA_LINK, 3)
         .text(IFLA_QDISC, "noqueue")
         .u32(IFLA_NUM_RX_QUEUES, 4)
+        .u32(IFLA_GRO_MAX_SIZE, 200_000)
+        .u32(IFLA_GRO_IPV4_MAX_SIZE, 65_536)
         .nested(IFLA_LINKINFO, &info)
         .nested(IFLA_XDP, &xdp);
     let Some(Change::Link(link)) = change(RTM_NEWLINK, &message) else { panic!("a link expected") };
     assert_eq!((link.name.as_str(), link.kind.as_str(), link.mtu), ("v100", "vlan", 1400));
     assert_eq!((link.port_kind.as_str(), link.has_queue), ("bridge", false));
-    assert_eq!((link.rx_queues, link.tx_queues), (4, 1));
+    assert_eq!((link.rx_queues, link.tx_queues, link.gro_max), (4, 1, 200_000));
     assert_eq!((link.master, link.lower, link.xdp_program), (Some(9), Some(3), Some(44)));
     assert_eq!((link.mac, link.up, link.running), (Some(Mac([2, 0, 0, 0, 0, 1])), true, false));
     // In this case the lower index belongs to another namespace.

@@ -22,6 +22,7 @@ fn link(ifindex: u32, name: &str) -> Link {
         xdp_program: None,
         rx_queues: 1,
         tx_queues: 1,
+        gro_max: 65_536,
     }
 }
 
