@@ -64,7 +64,11 @@ impl NfsHost {
         let mounts = Arc::clone(mounts);
         (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));
         let pool = config.pool.limits();
-        let bounds = Bounds { export: pool.requests, peer: pool.connection_requests };
+        let bounds = Bounds {
+            export: pool.requests,
+            peer: pool.connection_requests,
+            datagrams: pool.datagram_requests,
+        };
         Ok(twinpath_nfs_files::programs(server, files, mounts, sizes(config), bounds))
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use twinpath_rpc::{Arrival, Transport};
 use twinpath_time::{Duration, Instant};
 
 /// An export that has finished no call for this long, and has no room, is one that does not answer.
@@ -20,12 +21,16 @@ pub struct Bounds {
     pub export: u32,
     /// Of one export for one connection or UDP peer.
     pub peer: u32,
+    /// Of one export by datagrams: anybody may send them from many ports.
+    pub datagrams: u32,
 }
 
 /// The calls of one export that are carried out, as threads count them.
 #[derive(Debug, Default)]
 struct Progress {
     in_flight: AtomicU32,
+    /// Those of them that came by datagrams.
+    datagrams: AtomicU32,
     finished: AtomicU64,
 }
 
@@ -61,6 +66,7 @@ pub(crate) enum Admission {
 pub(crate) struct Pass {
     progress: Arc<Progress>,
     peer: Arc<AtomicU32>,
+    transport: Transport,
 }
 
 impl Gate {
@@ -77,7 +83,8 @@ impl Gate {
     }
 
     /// Admits a call to the export of this lane. A lane that is not there admits nothing.
-    pub(crate) fn admit(&mut self, lane: u32, peer: SocketAddr, now: Instant) -> Admission {
+    pub(crate) fn admit(&mut self, lane: u32, arrival: &Arrival) -> Admission {
+        let Arrival { now, peer, transport } = *arrival;
         let Some(lane) = self.lanes.get_mut(lane as usize) else { return Admission::Full };
         // Relaxed: a thread that finishes now is seen by the next call.
         let finished = lane.progress.finished.load(Ordering::Relaxed);
@@ -89,11 +96,16 @@ impl Gate {
             lane.peers.retain(|_, calls| calls.load(Ordering::Relaxed) > 0);
         }
         let of_peer = lane.peers.entry(peer).or_default();
-        if in_flight < self.bounds.export && of_peer.load(Ordering::Relaxed) < self.bounds.peer {
+        let fits = match transport {
+            Transport::Datagram => lane.progress.datagrams.load(Ordering::Relaxed) < self.bounds.datagrams,
+            Transport::Stream => true,
+        };
+        if fits && in_flight < self.bounds.export && of_peer.load(Ordering::Relaxed) < self.bounds.peer {
             lane.progress.in_flight.fetch_add(1, Ordering::Relaxed);
+            lane.progress.datagrams.fetch_add(u32::from(transport == Transport::Datagram), Ordering::Relaxed);
             of_peer.fetch_add(1, Ordering::Relaxed);
             let (progress, peer) = (Arc::clone(&lane.progress), Arc::clone(of_peer));
-            return Admission::Admitted(Pass { progress, peer });
+            return Admission::Admitted(Pass { progress, peer, transport });
         }
         if now.since(lane.seen_at) >= STALLED { Admission::Stalled } else { Admission::Full }
     }
@@ -103,6 +115,8 @@ impl Drop for Pass {
     fn drop(&mut self) {
         self.peer.fetch_sub(1, Ordering::Relaxed);
         self.progress.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let is_datagram = self.transport == Transport::Datagram;
+        self.progress.datagrams.fetch_sub(u32::from(is_datagram), Ordering::Relaxed);
         self.progress.finished.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -119,6 +133,14 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
+    fn by_stream(peer: SocketAddr, now: Instant) -> Arrival {
+        Arrival { now, peer, transport: Transport::Stream }
+    }
+
+    fn by_datagram(peer: SocketAddr, now: Instant) -> Arrival {
+        Arrival { transport: Transport::Datagram, ..by_stream(peer, now) }
+    }
+
     fn admitted(admission: Admission) -> Pass {
         match admission {
             Admission::Admitted(pass) => pass,
@@ -128,32 +150,54 @@ mod tests {
 
     #[test]
     fn an_export_that_does_not_answer_takes_no_more_than_its_room() {
-        let mut gate = Gate::new(Bounds { export: 3, peer: 2 }, 2);
+        let mut gate = Gate::new(Bounds { export: 3, peer: 2, datagrams: 3 }, 2);
         let now = at_ms(10_000);
-        let first = admitted(gate.admit(0, peer(1), now));
-        let _second = admitted(gate.admit(0, peer(1), now));
-        assert!(matches!(gate.admit(0, peer(1), now), Admission::Full), "of this peer");
-        let _third = admitted(gate.admit(0, peer(2), now));
-        assert!(matches!(gate.admit(0, peer(3), now), Admission::Full), "of the export");
-        assert!(matches!(gate.admit(0, peer(3), at_ms(10_999)), Admission::Full));
-        assert!(matches!(gate.admit(0, peer(3), at_ms(11_000)), Admission::Stalled));
-        admitted(gate.admit(1, peer(1), at_ms(11_000)));
+        let first = admitted(gate.admit(0, &by_stream(peer(1), now)));
+        let _second = admitted(gate.admit(0, &by_stream(peer(1), now)));
+        assert!(matches!(gate.admit(0, &by_stream(peer(1), now)), Admission::Full), "of this peer");
+        let _third = admitted(gate.admit(0, &by_stream(peer(2), now)));
+        assert!(matches!(gate.admit(0, &by_stream(peer(3), now)), Admission::Full), "of the export");
+        assert!(matches!(gate.admit(0, &by_stream(peer(3), at_ms(10_999))), Admission::Full));
+        assert!(matches!(gate.admit(0, &by_stream(peer(3), at_ms(11_000))), Admission::Stalled));
+        admitted(gate.admit(1, &by_stream(peer(1), at_ms(11_000))));
         drop(first);
-        let _fourth = admitted(gate.admit(0, peer(3), at_ms(11_001)));
-        assert!(matches!(gate.admit(0, peer(3), at_ms(12_000)), Admission::Full), "one was finished");
-        assert!(matches!(gate.admit(0, peer(3), at_ms(12_001)), Admission::Stalled));
-        assert!(matches!(gate.admit(2, peer(1), now), Admission::Full), "there is no such lane");
+        let _fourth = admitted(gate.admit(0, &by_stream(peer(3), at_ms(11_001))));
+        assert!(
+            matches!(gate.admit(0, &by_stream(peer(3), at_ms(12_000))), Admission::Full),
+            "one was finished"
+        );
+        assert!(matches!(gate.admit(0, &by_stream(peer(3), at_ms(12_001))), Admission::Stalled));
+        assert!(matches!(gate.admit(2, &by_stream(peer(1), now)), Admission::Full), "there is no such lane");
+    }
+
+    #[test]
+    fn datagrams_leave_room_for_connections_and_for_other_exports() {
+        let mut gate = Gate::new(Bounds { export: 4, peer: 4, datagrams: 2 }, 2);
+        let now = at_ms(10_000);
+        let first = admitted(gate.admit(0, &by_datagram(peer(1), now)));
+        let _second = admitted(gate.admit(0, &by_datagram(peer(2), now)));
+        assert!(matches!(gate.admit(0, &by_datagram(peer(3), now)), Admission::Full));
+        let _other = admitted(gate.admit(1, &by_datagram(peer(3), now)));
+        let _third = admitted(gate.admit(0, &by_stream(peer(3), now)));
+        drop(first);
+        let _fourth = admitted(gate.admit(0, &by_datagram(peer(3), now)));
+        assert!(matches!(gate.admit(0, &by_datagram(peer(3), at_ms(11_000))), Admission::Stalled));
     }
 
     #[test]
     fn peers_without_calls_are_forgotten() {
-        let mut gate = Gate::new(Bounds { export: 9, peer: 1 }, 1);
-        let kept = admitted(gate.admit(0, peer(1), Instant::ZERO));
+        let mut gate = Gate::new(Bounds { export: 9, peer: 1, datagrams: 9 }, 1);
+        let kept = admitted(gate.admit(0, &by_stream(peer(1), Instant::ZERO)));
         for port in 0..2000 {
-            drop(admitted(gate.admit(0, SocketAddr::from(([192, 0, 2, 2], port)), Instant::ZERO)));
+            drop(admitted(
+                gate.admit(0, &by_stream(SocketAddr::from(([192, 0, 2, 2], port)), Instant::ZERO)),
+            ));
         }
         assert!(gate.lanes[0].peers.len() <= PEERS_KEPT + 1);
-        assert!(matches!(gate.admit(0, peer(1), Instant::ZERO), Admission::Full), "this one has a call");
+        assert!(
+            matches!(gate.admit(0, &by_stream(peer(1), Instant::ZERO)), Admission::Full),
+            "this one has a call"
+        );
         drop(kept);
     }
 }

@@ -71,6 +71,13 @@ const LATER: [(u32, u32); 21] = {
     later
 };
 
+/// Those that a worker may be able to answer.
+const QUICK: [(u32, u32); 3] = [
+    (nfs3::VERSION, NFS_PROGRAM::NFSPROC3_GETATTR as u32),
+    (nfs3::VERSION, NFS_PROGRAM::NFSPROC3_LOOKUP as u32),
+    (nfs3::VERSION, NFS_PROGRAM::NFSPROC3_ACCESS as u32),
+];
+
 /// MNT, by which a path is looked up.
 const MOUNT_LATER: [(u32, u32); 2] = [
     (MOUNT_LOW, mount::MOUNT_PROGRAM::MOUNTPROC3_MNT as u32),
@@ -186,6 +193,10 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         &LATER
     }
 
+    fn called_without_room(&self) -> &[(u32, u32)] {
+        if self.quick.is_some() { &QUICK } else { &[] }
+    }
+
     fn clock(&self) -> Option<fn() -> Instant> {
         Some(T::now)
     }
@@ -199,7 +210,7 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
             Ok(lane) => lane,
             Err(status) => return Ok(self.refuse(&call, status, pending, results)),
         };
-        let is_asking = matches!(call, Call::Getattr { .. } | Call::Lookup(_) | Call::Access { .. });
+        let is_asking = QUICK.contains(&(nfs3::VERSION, request.procedure));
         let start = results.buffer().len();
         if is_asking
             && let Some(files) = &mut self.quick
@@ -208,7 +219,10 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
             self.meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
             return Ok(Handled::Now);
         }
-        let pass = match self.gate.admit(lane, request.arrival.peer, request.arrival.now) {
+        if !request.may_defer {
+            return Ok(Handled::Busy);
+        }
+        let pass = match self.gate.admit(lane, &request.arrival) {
             Admission::Admitted(pass) => pass,
             Admission::Full => return Ok(Handled::Busy),
             // The client tries it again later.
@@ -306,8 +320,7 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                         return Ok(Handled::Now);
                     }
                 };
-                let arrival = request.arrival;
-                let pass = match self.nfs.gate.admit(lane, arrival.peer, arrival.now) {
+                let pass = match self.nfs.gate.admit(lane, &request.arrival) {
                     Admission::Admitted(pass) => pass,
                     Admission::Full => return Ok(Handled::Busy),
                     Admission::Stalled => {
@@ -317,8 +330,9 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                     }
                 };
                 let (path, meter) = (path.to_vec(), meter.clone());
+                // Lanes behind those of NFS: the two gates together admit no more than all lanes have room for.
                 Ok(Handled::LaterIn(
-                    lane,
+                    self.nfs.export_lanes() + lane,
                     Box::new(move |results| {
                         let _pass = pass;
                         let out = results.buffer();
@@ -350,7 +364,7 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
     }
 
     fn lanes(&self) -> u32 {
-        self.nfs.export_lanes()
+        2 * self.nfs.export_lanes()
     }
 
     fn for_worker(&self) -> Box<dyn Program> {

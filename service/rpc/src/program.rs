@@ -48,6 +48,8 @@ pub struct Request<'a> {
     pub credential: Credential<'a>,
     /// The procedure's arguments.
     pub args: &'a [u8],
+    /// Whether there is room for work. Without it, a call that needs some is [`Handled::Busy`].
+    pub may_defer: bool,
 }
 
 /// Work that may block: it writes the results of a procedure, or returns a refusal.
@@ -185,6 +187,12 @@ pub trait Program: Send {
     /// for a disk. They are called only while there is room for more work. Without room a record waits, and
     /// a datagram is dropped (`handlers_busy`), because its caller repeats it.
     fn answered_later(&self) -> &[(u32, u32)] {
+        &[]
+    }
+
+    /// Those of [`Self::answered_later`] that are called without room as well ([`Request::may_defer`]), because many of
+    /// them are answered at once. None of them may be one of [`Self::run_once`].
+    fn called_without_room(&self) -> &[(u32, u32)] {
         &[]
     }
 

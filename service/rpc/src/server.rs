@@ -172,7 +172,7 @@ impl Server {
             return None;
         }
         let arrival = Arrival { now, peer, transport: Transport::Datagram };
-        let request = Request { arrival, xid, version, procedure, credential, args };
+        let request = Request { arrival, xid, version, procedure, credential, args, may_defer: false };
         Some((entry.program.keep(&request)?, shape))
     }
 
@@ -339,7 +339,9 @@ impl Server {
         let (mut ticket, mut blocks) = (None, false);
         if entry.once || entry.defers {
             let called = (version, procedure);
-            blocks = entry.defers && entry.program.answered_later().contains(&called);
+            blocks = entry.defers
+                && entry.program.answered_later().contains(&called)
+                && (may_defer || !entry.program.called_without_room().contains(&called));
             if let Some(duplicates) =
                 self.duplicates.as_ref().filter(|_| entry.program.run_once().contains(&called))
             {
@@ -356,7 +358,7 @@ impl Server {
         let start = out.len();
         begin(xid, out);
         ticket.iter_mut().for_each(Ticket::start);
-        let request = Request { arrival: *arrival, xid, version, procedure, credential, args };
+        let request = Request { arrival: *arrival, xid, version, procedure, credential, args, may_defer };
         match self.entries[place].program.call(&request, &mut Results(out)) {
             Ok(Handled::Now) => {
                 end(start, out);

@@ -63,7 +63,7 @@ impl RpcService {
         rest: &mut &[u8],
         output: &mut Output<'_>,
     ) -> Option<Box<Deferred>> {
-        let may_defer = self.defers && output.may_defer();
+        let may_defer = self.defers && output.has_room_for_work();
         let arrival = Arrival { now, peer: connection.peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
         let mut stopped = Ok(Outcome::Done);
@@ -95,7 +95,8 @@ impl RpcService {
             Ok(Outcome::Done) => None,
             Ok(Outcome::Later(call)) => Some(call),
             Ok(Outcome::NoRoom) => {
-                if may_defer {
+                // Asked now alone: without room, the connection is served again as soon as there is some.
+                if output.may_defer() {
                     // Nothing tells when the program has room again.
                     output.wake_at(now + BUSY_INTERVAL);
                 }

@@ -187,14 +187,21 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Whether [`Self::later`] accepts another piece of work, for those that may not need it.
+    #[must_use]
+    pub fn has_room_for_work(&self) -> bool {
+        self.later.as_ref().is_some_and(|later| later.jobs.len() < later.room)
+    }
+
     /// Whether [`Self::later`] accepts another piece of work. If not, leave the request unused: it is
     /// passed again when there is room.
     #[must_use]
     pub fn may_defer(&mut self) -> bool {
-        let Some(later) = &mut self.later else { return false };
-        let room = later.jobs.len() < later.room;
-        later.refused |= !room;
-        room
+        let has_room = self.has_room_for_work();
+        if let Some(later) = &mut self.later {
+            later.refused |= !has_room;
+        }
+        has_room
     }
 
     /// Hands over `work` to a thread that may block, and sends the returned bytes. A service that calls

@@ -62,7 +62,13 @@ impl Client {
         let mut rig = Rig::new();
         let (root, sizes) = (rig.root(), rig.sizes);
         let files = Shared(Arc::new(Mutex::new(rig.files)));
-        let nfs = NfsProgram::new(rig.server, files.clone(), sizes, sizes, Bounds { export: 8, peer: 8 });
+        let nfs = NfsProgram::new(
+            rig.server,
+            files.clone(),
+            sizes,
+            sizes,
+            Bounds { export: 8, peer: 8, datagrams: 8 },
+        );
         let mount = MountProgram::new(nfs.sibling(), Arc::new(Mounts::new(4)));
         let limits = DuplicateLimits { calls: 64, age: AGE };
         let rpc = Server::new(vec![Box::new(nfs), Box::new(mount)], limits, 7).expect("two programs");
@@ -139,6 +145,28 @@ fn the_reply_of_a_change_is_kept_from_its_end_on() {
     assert_eq!(again.ok(), Some(&first[..]));
     let late = last + Duration::from_micros(1);
     assert!(client.rpc.datagram_or_later(late, peer, &call).expect("a call").is_err(), "it runs again");
+}
+
+#[test]
+fn mount_has_lanes_of_its_own() {
+    let mut client = Client::new();
+    let peer = SocketAddr::from(([192, 0, 2, 1], 700));
+    let root = packed(&GETATTR3args { object: client.root.clone() });
+    let getattr = message(0, 5, (PROGRAM, VERSION, P::NFSPROC3_GETATTR as u32), &root);
+    let mnt = message(0, 6, (100_005, 3, 1), &[&[0, 0, 0, 4][..], b"/one"].concat());
+    let (mut kept, mut lanes) = (Vec::new(), Vec::new());
+    for call in [getattr, mnt] {
+        let mut lane = None;
+        // As many as its gate admits.
+        while let Ok(Err(later)) = client.rpc.datagram_or_later(Instant::ZERO, peer, &call) {
+            lane = Some(later.lane());
+            kept.push(later);
+        }
+        lanes.push(lane.expect("calls of the other program do not fill this gate"));
+    }
+    assert_eq!(kept.len(), 16);
+    let exports = client.rpc.lanes() / 2;
+    assert!(lanes[0] < exports && lanes[1] == lanes[0] + exports, "{lanes:?} of {exports} exports");
 }
 
 #[test]

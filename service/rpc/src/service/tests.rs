@@ -211,6 +211,70 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     assert_eq!(xid(&jobs[1].2), Ok((2, Ok(vec![0, 0, 0, 8]))));
 }
 
+/// The same, but its calls without arguments are answered at once, and are passed to it without room too.
+struct Cached;
+
+impl Program for Cached {
+    fn number(&self) -> u32 {
+        Slow.number()
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        Slow.versions()
+    }
+
+    fn results_max(&self) -> usize {
+        Slow.results_max()
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &[(1, 1), (1, 2)]
+    }
+
+    fn called_without_room(&self) -> &[(u32, u32)] {
+        &[(1, 1)]
+    }
+
+    fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        match request.args {
+            [] => Ok(Handled::Now),
+            _ if !request.may_defer => Ok(Handled::Busy),
+            _ => Slow.call(request, results),
+        }
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self)
+    }
+}
+
+#[test]
+fn calls_that_need_no_thread_are_answered_without_room_for_work() {
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let server = Server::new(vec![Box::new(Cached)], limits, 0).expect("a table");
+    let mut service = RpcService::new(server, LIMITS);
+    let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+    let auth = Auth::none();
+    let call =
+        |procedure, args| Call { xid: 6, program: 0x2000_0001, version: 1, procedure, auth: &auth, args };
+    for (procedure, args, is_answered) in [(1, &[][..], true), (1, &[0; 4], false), (2, &[], false)] {
+        let mut buffer = [0; 200];
+        let len = call(procedure, args).write_to(&mut buffer).expect("short");
+        let mut beside = Beside::default();
+        let datagram = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, len);
+        let answer = service.datagram(&mut datagram.with(&mut beside));
+        let wanted = if is_answered { Answer::Reply { len: 24 } } else { Answer::Drop(Reason::HandlersBusy) };
+        assert_eq!(answer, wanted, "procedure {procedure}");
+
+        let (mut stream, mut bytes, mut later) = (Vec::new(), Vec::new(), Later::default());
+        call(procedure, args).write_record(2, &mut stream);
+        let mut output = Output::with_later(&mut bytes, 1000, &mut later);
+        let used = service.stream(Instant::ZERO, &mut connection, &stream, &mut output);
+        assert_eq!(used == stream.len(), is_answered, "procedure {procedure}");
+        assert_eq!(later.is_refused(), !is_answered, "it is passed again only if it waits");
+    }
+}
+
 #[test]
 fn a_datagram_is_answered_later_if_its_program_may_and_there_is_room() {
     let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
