@@ -87,6 +87,13 @@ impl Shared {
             ));
         }
         let open = Arc::new(Directory::open(&asked.path)?);
+        if !open.has_own_mount() {
+            tracing::warn!(
+                "{} is exported without a mount of its own, which takes CAP_SYS_ADMIN: only the signatures of handles keep \
+                 clients inside it, and a sandbox may refuse files after a restart until they are looked up by name",
+                asked.path.display()
+            );
+        }
         self.directories.insert(asked.path.clone(), Arc::clone(&open));
         Ok(open)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, capabilities_secure_bits};
 use twinpath_nfs::FILE_KEY_MAX;
 use twinpath_sys::{capabilities, file_handle};
 
@@ -33,6 +33,12 @@ pub enum RootError {
         /// Their names.
         missing: String,
     },
+    /// Acting as a caller would take no rights from the thread.
+    #[error(
+        "NFS acts with the rights of each caller, and the secure bit NO_SETUID_FIXUP of this process has the kernel leave it \
+         root's: start it without, such as without SecureBits= of systemd"
+    )]
+    SecureBits,
     /// There is no such directory.
     #[error("cannot export {}: there is no such directory", path.display())]
     Absent {
@@ -73,6 +79,7 @@ pub struct Directory {
     /// Not of `O_PATH`: handles are opened with it.
     mount: OwnedFd,
     root: Arc<OwnedFd>,
+    has_own_mount: bool,
     /// What tells the directory from all others.
     identity: Vec<u8>,
     is_quick: bool,
@@ -92,6 +99,10 @@ impl Directory {
             let names: Vec<_> = missing.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
             return Err(RootError::Rights { missing: names.join(", ") });
         }
+        let bits = capabilities_secure_bits().unwrap_or(CapabilitiesSecureBits::empty());
+        if bits.contains(CapabilitiesSecureBits::NO_SETUID_FIXUP) {
+            return Err(RootError::SecureBits);
+        }
         let failed = |errno| match errno {
             Errno::NOENT => RootError::Absent { path: path.to_owned() },
             Errno::NOTDIR => RootError::Kind { path: path.to_owned() },
@@ -100,7 +111,9 @@ impl Directory {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()).map_err(failed)?;
         let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let root = open_tree(&plain, "", clone | OpenTreeFlags::AT_EMPTY_PATH).unwrap_or(plain);
+        let own = open_tree(&plain, "", clone | OpenTreeFlags::AT_EMPTY_PATH);
+        let has_own_mount = own.is_ok();
+        let root = own.unwrap_or(plain);
         let mount = rustix::fs::openat(&root, ".", flags | OFlags::RDONLY, Mode::empty()).map_err(failed)?;
         let key = key_of(root.as_fd()).map_err(|_| RootError::Handles { path: path.to_owned() })?;
         // Some file systems make handles, and open none.
@@ -111,11 +124,19 @@ impl Directory {
                     rustix::fs::fstatfs(&mount).is_ok_and(|fs| QUICK.contains(&(fs.f_type as u32)));
                 let identity =
                     [&[key.kind()], key.bytes(), &file_handle::file_system_id(mount.as_fd())].concat();
-                Ok(Self { mount, root: Arc::new(root), identity, is_quick, unsynced: Arc::default() })
+                let (root, unsynced) = (Arc::new(root), Arc::default());
+                Ok(Self { mount, root, identity, is_quick, has_own_mount, unsynced })
             }
             Err(Errno::OPNOTSUPP | Errno::STALE) => Err(RootError::Handles { path: path.to_owned() }),
             Err(errno) => Err(failed(errno)),
         }
+    }
+
+    /// Whether it is the root of a mount of its own. Without CAP_SYS_ADMIN it is not: then `..` goes past it, and a sandbox
+    /// refuses files by their handles until their names are looked up.
+    #[must_use]
+    pub const fn has_own_mount(&self) -> bool {
+        self.has_own_mount
     }
 
     /// Whether attributes and names that the kernel has cached are found without waiting.
@@ -150,6 +171,41 @@ mod tests {
     use twinpath_test_rig::root_or_skip;
 
     use super::*;
+
+    #[test]
+    fn a_process_that_keeps_its_rights_as_another_user_exports_nothing() {
+        if !twinpath_test_rig::root_or_skip() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        // The bits are the thread's.
+        let opened = || {
+            let bits = capabilities_secure_bits().expect("they can be read");
+            let bits = bits | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+            rustix::thread::set_capabilities_secure_bits(bits).expect("root may");
+            Directory::open(dir.path()).map(drop)
+        };
+        let opened = std::thread::scope(|scope| scope.spawn(opened).join()).expect("it does not panic");
+        assert!(matches!(opened, Err(RootError::SecureBits)), "{opened:?}");
+        Directory::open(dir.path()).expect("other threads may");
+    }
+
+    #[test]
+    fn without_the_right_to_mount_a_directory_says_that_it_has_no_mount_of_its_own() {
+        if !twinpath_test_rig::root_or_skip() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(Directory::open(dir.path()).expect("exported").has_own_mount());
+        let opened = || {
+            let mut sets = rustix::thread::capabilities(None).expect("they can be read");
+            sets.effective -= CapabilitySet::SYS_ADMIN;
+            rustix::thread::set_capabilities(None, sets).expect("fewer");
+            Directory::open(dir.path()).map(|directory| directory.has_own_mount())
+        };
+        let opened = std::thread::scope(|scope| scope.spawn(opened).join()).expect("it does not panic");
+        assert!(matches!(opened, Ok(false)), "{opened:?}");
+    }
 
     #[test]
     fn what_cannot_be_exported_is_said_in_a_sentence() {
