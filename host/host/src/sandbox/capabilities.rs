@@ -72,6 +72,19 @@ pub(super) fn keep(needs: &Needs) -> Vec<report::Capability> {
     self::held(needs)
 }
 
+/// Drops CAP_SYS_RESOURCE for the calling thread: with it, writing goes past the quotas of callers, and the kernel does
+/// not take it from a thread that acts as another user.
+pub(super) fn keep_to_quotas() {
+    let dropped = capabilities(None).and_then(|sets| {
+        let kept = |set: CapabilitySet| set - CapabilitySet::SYS_RESOURCE;
+        let (effective, permitted) = (kept(sets.effective), kept(sets.permitted));
+        set_capabilities(None, CapabilitySets { effective, permitted, inheritable: kept(sets.inheritable) })
+    });
+    if let Err(error) = dropped {
+        tracing::warn!("CAP_SYS_RESOURCE is not given up, quotas do not hold: {error}");
+    }
+}
+
 /// The capabilities of the calling thread, each with its purpose here.
 pub(super) fn held(needs: &Needs) -> Vec<report::Capability> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);

@@ -58,6 +58,9 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     if setting == Sandbox::Off {
         let off = || "off, as asked".to_owned();
         (said.files, said.calls) = (off(), off());
+        if !needs.exports.is_empty() {
+            capabilities::keep_to_quotas();
+        }
         said.capabilities = capabilities::held(needs);
         return said;
     }

@@ -61,6 +61,23 @@ fn calls_of_an_attacker_are_refused_and_threads_still_start() {
 }
 
 #[test]
+fn without_a_sandbox_what_serves_files_keeps_to_quotas() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let held = |exports| {
+        let needs = Needs { exports, ..Needs::default() };
+        let held = || enter(Sandbox::Off, &needs).capabilities.iter().map(|held| held.name.clone()).collect();
+        std::thread::scope(|scope| scope.spawn(held).join()).expect("it does not panic")
+    };
+    let (serving, others): (Vec<String>, Vec<String>) = (held(vec!["/srv".into()]), held(Vec::new()));
+    let resource = "CAP_SYS_RESOURCE";
+    // In a container, root may not have it.
+    let rest: Vec<_> = others.into_iter().filter(|name| name != resource).collect();
+    assert_eq!(serving, rest, "all else is kept");
+}
+
+#[test]
 fn capabilities_that_are_not_needed_again_are_gone_from_every_set() {
     if !twinpath_test_rig::root_or_skip() {
         return;
