@@ -15,7 +15,7 @@ use twinpath_bpf::{
 };
 use twinpath_claims::{Claim, Table};
 use twinpath_sys::socket_filter;
-use twinpath_test_rig::{Lateness, PATIENCE, ip_here, until, until_within};
+use twinpath_test_rig::{Lateness, PATIENCE, ip_here, until};
 use twinpath_time::Duration;
 use twinpath_wire::{ChecksumTrust, Mac, tcp_frame};
 
