@@ -63,7 +63,8 @@ pub enum Sync {
     Data,
     /// All of it: `fsync(2)`.
     All,
-    /// All of its file system: `syncfs(2)`, for files that cannot be opened, or whose opening does something.
+    /// All of its file system: `syncfs(2)`. For links, pipes and devices: a link cannot be opened, and opening another one
+    /// does something.
     FileSystem,
 }
 

@@ -159,10 +159,10 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
     went_on.unwrap_or(Ok(None))
 }
 
-/// Waits until a request for a socket may have been answered.
+/// Waits until a request for a socket may have been answered, some milliseconds at most.
 ///
 /// # Errors
-/// The owner has not answered for too long.
+/// The connection to the owner is broken.
 pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), WhyKernel> {
     let owner = with_requests(|requests| {
         let request = requests.iter().find(|request| request.descriptor == descriptor);

@@ -21,7 +21,7 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Whether frames may wait in a queueing discipline, as was said last: a change of the discipline alone is not told.
+    /// Whether frames may wait in a queueing discipline, as the link said last: a change of the discipline alone is not taken over.
     pub has_queue: bool,
     /// Set up by the administrator.
     pub up: bool,

@@ -127,7 +127,7 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKern
     Ok(is_ours.then_some(TakenUp { by, ifindex }))
 }
 
-/// Waits until the owner has answered what [`ask`] has asked, for as long as an owner may take. As [`take_up`].
+/// Waits until the owner has answered what [`ask`] has asked. An owner that stays silent holds the caller up. As [`take_up`].
 ///
 /// # Errors
 /// Why the socket gets none.
