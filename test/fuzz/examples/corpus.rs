@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use twinpath_config::EXAMPLE;
+use twinpath_rds_wire::{Flags, Handshake, Header, PAYLOAD_MAX};
 use twinpath_test_fuzz::seed;
 use twinpath_wire::vxlan::header;
 
@@ -67,7 +68,32 @@ fn conversations() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Messages of Reliable Datagram Sockets: data, a ping, probes of both forms, a map.
+fn reliable_datagrams() -> Vec<Vec<u8>> {
+    let header = Header { sequence: 7, source: 4096, destination: 4000, ..Header::default() };
+    let old = Handshake { paths: Some(8), ..Handshake::default() };
+    let new = Handshake { paths: Some(8), generation: Some(0x1122_3344), port_path: Some(0) };
+    let probe = |handshake: Handshake| Header {
+        source: 1,
+        destination: 0,
+        extensions: handshake.extensions(),
+        ..header
+    };
+    let map = Header { len: 8192, flags: Flags::CONGESTION_MAP, ..Header::default() };
+    let headers = [
+        Header { flags: Flags::RETRANSMITTED, ..header },
+        Header { destination: 0, ..header },
+        probe(old),
+        probe(new),
+        Header { source: 0, destination: 1, ..probe(new) },
+        map,
+        Header { len: PAYLOAD_MAX as u32, ..header },
+    ];
+    headers.map(|header| header.to_bytes().to_vec()).to_vec()
+}
+
 fn main() -> io::Result<()> {
+    write("rds__headers", reliable_datagrams())?;
     let frames = seed::frames();
     // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
     let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]

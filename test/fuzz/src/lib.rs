@@ -22,6 +22,8 @@ mod openflow_switch;
 #[cfg(test)]
 mod pipeline;
 #[cfg(test)]
+mod rds;
+#[cfg(test)]
 mod reflex;
 #[cfg(test)]
 mod rpc;
