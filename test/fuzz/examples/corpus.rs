@@ -92,8 +92,20 @@ fn reliable_datagrams() -> Vec<Vec<u8>> {
     headers.map(|header| header.to_bytes().to_vec()).to_vec()
 }
 
+/// A connection of a peer with 1 or 4 paths, what it sends, its end, and another one.
+fn peers_of_datagrams() -> Vec<Vec<u8>> {
+    let messages = |paths: u8| {
+        reliable_datagrams().into_iter().map(move |mut message| {
+            message.resize(96, 0);
+            [&[paths, 9, 0, 3][..], &message, &[2, 0, 7], &message, &[1]].concat()
+        })
+    };
+    messages(0).chain(messages(2)).collect()
+}
+
 fn main() -> io::Result<()> {
     write("rds__headers", reliable_datagrams())?;
+    write("rds__connections", peers_of_datagrams())?;
     let frames = seed::frames();
     // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
     let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]
