@@ -103,9 +103,13 @@ fn peers_of_datagrams() -> Vec<Vec<u8>> {
     messages(0).chain(messages(2)).collect()
 }
 
-fn main() -> io::Result<()> {
+fn write_rds() -> io::Result<()> {
     write("rds__headers", reliable_datagrams())?;
-    write("rds__connections", peers_of_datagrams())?;
+    write("rds__connections", peers_of_datagrams())
+}
+
+fn main() -> io::Result<()> {
+    write_rds()?;
     let frames = seed::frames();
     // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
     let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]
