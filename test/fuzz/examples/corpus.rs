@@ -110,6 +110,10 @@ fn write_rds() -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     write_rds()?;
+    write_frames()
+}
+
+fn write_frames() -> io::Result<()> {
     let frames = seed::frames();
     // UDP over both families, tagged in both forms, and TCP; other frames would take the same branches.
     let damaged: Vec<Vec<u8>> = [0_u8, 1, 2, 3, 6]
