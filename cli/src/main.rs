@@ -19,6 +19,8 @@ mod port;
 mod preload;
 #[cfg(feature = "all")]
 mod program;
+#[cfg(feature = "all")]
+mod rds;
 mod reload;
 #[cfg(feature = "all")]
 mod run;
@@ -43,8 +45,8 @@ use clap::{Parser, Subcommand};
 
 #[cfg(not(feature = "all"))]
 use crate::{
-    not_built as bridge, not_built as capture, not_built as run, not_built as sockets, not_built as starter,
-    not_built as switch, not_built as top,
+    not_built as bridge, not_built as capture, not_built as rds, not_built as run, not_built as sockets,
+    not_built as starter, not_built as switch, not_built as top,
 };
 
 /// Counts allocations per thread, to verify that workers make none while packets flow.
@@ -100,6 +102,9 @@ enum Command {
     /// Own an interface: give programs without rights rings for their own UDP sockets.
     #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Sockets(sockets::Args),
+    /// Serve Reliable Datagram Sockets to the programs of this host.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
+    Rds(rds::Args),
     /// Starts owners for the program of `twinpath run`, which runs it.
     #[command(hide = true)]
     Starter(starter::Args),
@@ -130,6 +135,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(*args),
         Command::Run(args) => run::run(args),
         Command::Sockets(args) => sockets::run(args),
+        Command::Rds(args) => rds::run(args),
         #[cfg(feature = "all")]
         Command::Starter(args) => starter::run(&args),
         #[cfg(not(feature = "all"))]

@@ -7,6 +7,7 @@ pub(crate) mod grid;
 pub(crate) mod machine;
 mod openflow;
 mod programs;
+mod rds;
 mod rpc;
 pub(crate) mod switch;
 pub(crate) mod table;
@@ -72,6 +73,8 @@ enum Shown {
     Connections,
     /// The programs with rings from the owner of an interface, and their sockets.
     Programs,
+    /// Reliable Datagram Sockets: paths to peers, and sockets of programs.
+    Rds,
     /// Every configuration key: its value, the source of the value, its default, and how to change it.
     Config,
 }
@@ -96,6 +99,7 @@ impl Shown {
             Self::Meters => Topic::Meters,
             Self::Controllers => Topic::Controllers,
             Self::Programs => Topic::Programs,
+            Self::Rds => Topic::Rds,
             Self::Connections => return None,
         })
     }

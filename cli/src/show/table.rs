@@ -32,6 +32,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if topic == Topic::Programs || (topic == Topic::All && *kind == InstanceKind::Sockets) {
         sections.push(super::programs::programs(report));
     }
+    if topic == Topic::Rds || (topic == Topic::All && *kind == InstanceKind::Rds) {
+        sections.push(super::rds::rds(report));
+    }
     if part_of_service(Topic::Services) {
         sections.push(services(report));
     }

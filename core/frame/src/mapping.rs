@@ -53,6 +53,16 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
+    /// Maps `len` bytes of `fd` that others write; writing to them is a fault.
+    ///
+    /// # Errors
+    /// What `mmap(2)` returns.
+    pub fn read_only(fd: impl AsFd, len: usize) -> Result<Self, Errno> {
+        // SAFETY: a null hint lets the kernel choose an address that no other mapping has.
+        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0)? };
+        Ok(Self { base: NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?, len })
+    }
+
     /// Maps `len` zeroed bytes of a new memfd, and returns it with the mapping.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 #[cfg(feature = "capture")]
 mod captures;
 mod control;
+mod door;
 pub mod machine;
 pub mod metrics;
 #[cfg(not(feature = "capture"))]
@@ -24,6 +25,7 @@ pub use captures::Captures;
 pub use control::{
     Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end, to_end,
 };
+pub use door::{Door, DoorError};
 #[cfg(not(feature = "capture"))]
 pub use no_captures::Captures;
 pub use outbox::RETRY_INTERVAL;

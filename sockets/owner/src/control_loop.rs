@@ -11,7 +11,7 @@ use twinpath_attach::path::{Announced, Announcements, bypassed};
 use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
 use twinpath_host::machine::Answer;
 use twinpath_host::sandbox::{self as sandbox, Needs};
-use twinpath_host::{Awaited, Controlled, notify};
+use twinpath_host::{Awaited, Controlled, Door, notify};
 use twinpath_inspect::Counter;
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::Report;
@@ -23,7 +23,6 @@ use twinpath_sys::{clock, race};
 use twinpath_time::Duration;
 
 use crate::budget::Budget;
-use crate::door::Door;
 use crate::program::Program;
 use crate::take_over::{Former, take_over};
 use crate::{

@@ -15,7 +15,6 @@ mod aside;
 mod budget;
 mod bypassed;
 mod control_loop;
-mod door;
 mod handing;
 mod lend;
 mod places;
@@ -36,14 +35,13 @@ pub use twinpath_attach::SOCKETS_MAX;
 use twinpath_attach::mirror::{Mirror, MirrorError};
 use twinpath_attach::path::Announcements;
 use twinpath_config::Sandbox;
-use twinpath_host::{Addresses, Awaited, Ready, run_to_end};
+use twinpath_host::{Addresses, Awaited, Door, Ready, run_to_end};
 use twinpath_inspect::Counter;
 use twinpath_observe::metrics::MetricsError;
 use twinpath_observe::report;
 use twinpath_time::{Duration, Instant};
 
 use self::budget::Budget;
-use self::door::Door;
 use self::program::Program;
 use self::take_over::Taker;
 use twinpath_leases::lending::message::Token;
@@ -122,7 +120,7 @@ pub enum OwnerError {
     Interface(#[from] twinpath_attach::LeaseError),
     /// The socket to which programs connect.
     #[error("{0}")]
-    Door(#[from] door::DoorError),
+    Door(#[from] twinpath_host::DoorError),
     /// The programs of another owner.
     #[error("cannot take over from {}: {why}", from.display())]
     TakeOver {

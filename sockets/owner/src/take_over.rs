@@ -15,9 +15,9 @@ use twinpath_observe::command::{self as command, Request};
 use twinpath_sys::event_loop::Watched;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 
-use crate::door::Door;
 use crate::program::{self, Program, Ring};
 use crate::{Owner, OwnerError};
+use twinpath_host::Door;
 
 /// What the new owner says when it serves.
 const SERVING: &[u8] = b"serving\n";

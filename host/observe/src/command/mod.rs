@@ -259,11 +259,13 @@ pub enum Topic {
     Controllers,
     /// The programs to which the owner of an interface gives rings.
     Programs,
+    /// Reliable Datagram Sockets: paths to peers, and sockets of programs.
+    Rds,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -282,6 +284,7 @@ impl Topic {
         Self::Meters,
         Self::Controllers,
         Self::Programs,
+        Self::Rds,
     ];
 
     /// Its name.
@@ -306,6 +309,7 @@ impl Topic {
             Self::Meters => "meters",
             Self::Controllers => "controllers",
             Self::Programs => "programs",
+            Self::Rds => "rds",
         }
     }
 

@@ -8,8 +8,8 @@ use super::rows::{by, of, on, times};
 use super::{Family, Row, Value};
 use crate::report::{
     ClaimCounts, FastTcpCounts, FlowTable, GuardCounts, IdleCounts, KeptReplies, OpenFlow, PortCounts,
-    Procedure, ProcedureCounts, Program, Report, RequestCounts, ServeCounts, ServiceKept, SessionCounts,
-    Switch, SwitchCounts, SwitchPort, TcpCounts, Worker, WorkerCounts,
+    Procedure, ProcedureCounts, Program, RdsPath, RdsSocket, Report, RequestCounts, ServeCounts, ServiceKept,
+    SessionCounts, Switch, SwitchCounts, SwitchPort, TcpCounts, Worker, WorkerCounts,
 };
 
 /// Counts, each with the values of its labels.
@@ -158,6 +158,22 @@ pub(super) const PROGRAMS: Place<Program> = Place {
         let labels =
             |program: &Program| vec![program.pid.to_string(), program.user.to_string(), program.name.clone()];
         report.programs.iter().map(|program| (labels(program), program)).collect()
+    },
+};
+
+pub(super) const RDS_PATHS: Place<RdsPath> = Place {
+    labels: &["peer", "local", "path"],
+    each: |report| {
+        let labels = |path: &RdsPath| vec![path.peer.clone(), path.local.clone(), path.path.to_string()];
+        report.rds.iter().flat_map(|rds| &rds.paths).map(|path| (labels(path), path)).collect()
+    },
+};
+
+pub(super) const RDS_SOCKETS: Place<RdsSocket> = Place {
+    labels: &["socket", "pid"],
+    each: |report| {
+        let labels = |socket: &RdsSocket| vec![socket.local.clone(), socket.pid.to_string()];
+        report.rds.iter().flat_map(|rds| &rds.sockets).map(|socket| (labels(socket), socket)).collect()
     },
 };
 

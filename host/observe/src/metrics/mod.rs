@@ -9,6 +9,7 @@ mod families;
 mod format;
 mod http;
 mod of_owner;
+mod of_rds;
 mod of_switch;
 mod rows;
 mod stream;
@@ -48,7 +49,7 @@ type Rows = Box<dyn Fn(&Report) -> Vec<Row> + Send + Sync>;
 #[must_use]
 pub fn families() -> &'static [Family] {
     static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
-        [families::all(), of_switch::all(), of_owner::all()].into_iter().flatten().collect()
+        [families::all(), of_switch::all(), of_owner::all(), of_rds::all()].into_iter().flatten().collect()
     });
     &FAMILIES
 }

@@ -16,12 +16,14 @@ pub enum InstanceKind {
     Switch,
     /// The owner of an interface, for sockets of programs: `twinpath sockets`.
     Sockets,
+    /// The daemon of Reliable Datagram Sockets: `twinpath rds`.
+    Rds,
 }
 
 impl InstanceKind {
     /// The kinds that have a word.
-    const WORDS: [(Self, &'static str); 3] =
-        [(Self::Bridge, "bridge"), (Self::Switch, "switch"), (Self::Sockets, "sockets")];
+    const WORDS: [(Self, &'static str); 4] =
+        [(Self::Bridge, "bridge"), (Self::Switch, "switch"), (Self::Sockets, "sockets"), (Self::Rds, "rds")];
 
     /// Its text in reports.
     #[must_use]

@@ -19,6 +19,7 @@ pub use self::interface::{
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;
+pub use self::rds::{Rds, RdsPath, RdsSocket};
 pub use self::service::{OwnMetric, Procedure, Service, ServiceClaim, ServiceKept};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
@@ -28,6 +29,7 @@ mod instance;
 mod interface;
 mod openflow;
 mod program;
+mod rds;
 mod service;
 mod switch;
 mod worker;
@@ -77,6 +79,9 @@ pub struct Report {
     pub controllers: Vec<Controller>,
     /// The programs to which the owner of an interface gives rings.
     pub programs: Vec<Program>,
+    /// Reliable Datagram Sockets, if the program serves them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rds: Option<Rds>,
 }
 
 /// Claims and verdicts.

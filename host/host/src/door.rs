@@ -26,8 +26,8 @@ pub enum DoorError {
     /// Something else has the name.
     #[error("{} exists and is not a socket: it stays; name another one with --listen", .0.display())]
     NotASocket(PathBuf),
-    /// Another owner listens there.
-    #[error("another owner listens on {}: name another one with --listen", .0.display())]
+    /// Another process listens there.
+    #[error("another process listens on {}: name another one with --listen", .0.display())]
     InUse(PathBuf),
     /// It cannot be created.
     #[error("cannot listen on {}: {error}; name another one with --listen", path.display())]
@@ -40,7 +40,7 @@ pub enum DoorError {
 }
 
 /// The listening socket. Every user may connect, if the folder lets them. Dropping it removes its file.
-pub(crate) struct Door {
+pub struct Door {
     listener: Watched<OwnedFd>,
     path: PathBuf,
     /// Where its file is, and its name there, to be removed; `None` once it is another owner's, and for connections that are passed.
@@ -60,7 +60,11 @@ enum Passes {
 }
 
 impl Door {
-    pub(crate) fn open(path: &Path) -> Result<Self, DoorError> {
+    /// Listens at `path`; its folder is made if it is missing.
+    ///
+    /// # Errors
+    /// [`DoorError`]
+    pub fn open(path: &Path) -> Result<Self, DoorError> {
         let failed = |error| DoorError::Listen { path: path.to_owned(), error };
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
@@ -83,7 +87,10 @@ impl Door {
     }
 
     /// That of another owner, which leaves the file.
-    pub(crate) fn inherited(path: &Path, listener: OwnedFd) -> Result<Self, DoorError> {
+    ///
+    /// # Errors
+    /// [`DoorError`]
+    pub fn inherited(path: &Path, listener: OwnedFd) -> Result<Self, DoorError> {
         let failed = |error| DoorError::Listen { path: path.to_owned(), error };
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
@@ -93,7 +100,10 @@ impl Door {
     }
 
     /// Connections come over this UNIX socket.
-    pub(crate) fn passed(from: &OwnedFd) -> Result<Self, DoorError> {
+    ///
+    /// # Errors
+    /// [`DoorError`]
+    pub fn passed(from: &OwnedFd) -> Result<Self, DoorError> {
         let path = PathBuf::from("the program that it was started for");
         let failed = |error| DoorError::Listen { path: path.clone(), error };
         // The control loop reads until nothing is there.
@@ -105,25 +115,30 @@ impl Door {
     }
 
     /// Whether no program can come any more.
-    pub(crate) fn is_closed(&self) -> bool {
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.passes == Passes::Ended
     }
 
     /// The file is another owner's from now on.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.file = None;
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// The listening socket.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.get_ref().as_fd()
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Waits until a program may be there.
-    pub(crate) async fn knocked(&self) {
+    pub async fn knocked(&self) {
         // Whether it is there is remembered until `let_in` finds nobody.
         if self.is_closed() {
             return std::future::pending().await;
@@ -132,7 +147,7 @@ impl Door {
     }
 
     /// The next program; `None` if nobody waits, or if it cannot be let in: then it is tried again when another one comes.
-    pub(crate) fn let_in(&mut self) -> Option<OwnedFd> {
+    pub fn let_in(&mut self) -> Option<OwnedFd> {
         if self.passes != Passes::Not {
             return self.next_passed();
         }

@@ -1,0 +1,598 @@
+//! The thread that has all connections and all sockets of programs. It sleeps until one of them is ready.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+use twinpath_inspect::Counter;
+use twinpath_rds::{Config, ConnId, Delivered, Outgoing, Pair, Piece, Rds, SendError, Token};
+use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
+use twinpath_rds_wire::{CongestionMap, PAYLOAD_MAX, PROBE_PORT};
+use twinpath_sys::send_queue::queued;
+use twinpath_sys::{EventFd, clock, fd_passing};
+use twinpath_time::{Duration, Instant};
+
+use crate::conn::{Conn, Read, addresses, is_host};
+use crate::io::{COMMANDS, CONN, Io, Kept, LISTENER, PROGRAM};
+use crate::program::{Program, Wanted};
+use crate::reports::{HubReport, report};
+
+/// Events of one call of the kernel.
+const EVENTS_MAX: usize = 256;
+/// Messages of a program, and reads of a connection, until others have their turn.
+const TURN_MAX: usize = 64;
+/// Parts of one call that writes.
+const PARTS_MAX: usize = 128;
+/// Limits of the time until it is looked again whether TCP has acknowledged what was written, while nothing else happens.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+/// How long an orderly end waits for peers.
+const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// What control tells the thread.
+pub(crate) enum Command {
+    /// A program has connected.
+    Program(OwnedFd, u32, Option<u32>),
+    /// The addresses of the interfaces.
+    Addresses(Vec<IpAddr>),
+    /// What is to be shown.
+    Report(SyncSender<HubReport>),
+    /// Sends what waits, and ends.
+    End,
+}
+
+/// How many sockets programs may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketLimits {
+    /// All.
+    pub sockets: usize,
+    /// Those of one user.
+    pub sockets_per_user: usize,
+}
+
+impl Default for SocketLimits {
+    fn default() -> Self {
+        Self { sockets: 1024, sockets_per_user: 256 }
+    }
+}
+
+/// What was refused or dropped here, not by the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// Sockets beyond a limit.
+    pub(crate) sockets: Counter,
+    /// Messages of programs that cannot be.
+    pub(crate) faults: Counter,
+    /// Messages whose peer cannot be.
+    pub(crate) unreachable: Counter,
+    /// Connections to addresses of other interfaces.
+    pub(crate) elsewhere: Counter,
+}
+
+pub(crate) struct Hub {
+    pub(crate) rds: Rds,
+    pub(crate) io: Io,
+    limits: SocketLimits,
+    listener: OwnedFd,
+    commands: Receiver<Command>,
+    wake: Arc<EventFd>,
+    pub(crate) addresses: Vec<IpAddr>,
+    next_program: u64,
+    next_token: u64,
+    /// Connections with something that is not acknowledged.
+    unacknowledged: BTreeMap<ConnId, u64>,
+    look_at: Instant,
+    look_after: Duration,
+    pub(crate) refused: Refused,
+    scratch: Vec<u8>,
+    ends_at: Option<Instant>,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        config: Config,
+        limits: SocketLimits,
+        listener: OwnedFd,
+        commands: Receiver<Command>,
+        wake: Arc<EventFd>,
+    ) -> Result<Self, Errno> {
+        let io = Io::new(u64::from(config.generation))?;
+        epoll::add(&io.epoll, &*wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;
+        epoll::add(&io.epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Self {
+            rds: Rds::new(config),
+            io,
+            limits,
+            listener,
+            commands,
+            wake,
+            addresses: Vec::new(),
+            next_program: 0,
+            next_token: 0,
+            unacknowledged: BTreeMap::new(),
+            look_at: Instant::NEVER,
+            look_after: LOOK.0,
+            refused: Refused::default(),
+            scratch: vec![0; HEAD_LEN + PAYLOAD_MAX + 1],
+            ends_at: None,
+        })
+    }
+
+    /// Serves until control says that it ends.
+    pub(crate) fn run(&mut self) {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        while !self.is_over() {
+            let due = self.rds.next_deadline().min(self.look_at).min(self.ends_at.unwrap_or(Instant::NEVER));
+            let left = due.nanos_since(clock::now());
+            let timeout =
+                Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            let timeout = (due != Instant::NEVER).then_some(&timeout);
+            let ready: Vec<(u64, EventFlags)> = match epoll::wait(&self.io.epoll, &mut events, timeout) {
+                Ok((ready, _)) => ready.iter().map(|event| (event.data.u64(), event.flags)).collect(),
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!("cannot wait for programs and peers: {error}");
+                    return;
+                }
+            };
+            let now = clock::now();
+            for (data, flags) in ready {
+                match data {
+                    COMMANDS => self.obey(),
+                    LISTENER => self.accept(now),
+                    conn if conn & CONN != 0 => self.conn_is_ready(now, ConnId(conn & !CONN), flags),
+                    program => self.program_is_ready(now, program & !PROGRAM, flags),
+                }
+            }
+            self.rds.timeout(now, &mut self.io);
+            self.finish_turn(now);
+        }
+    }
+
+    /// Whether an orderly end is over.
+    fn is_over(&self) -> bool {
+        let Some(ends_at) = self.ends_at else { return false };
+        let waits =
+            self.rds.peers().any(|peer| peer.held > 0 || peer.paths.iter().any(|path| path.queued > 0));
+        !waits || clock::now() >= ends_at
+    }
+
+    /// Does what the events of a turn have left to do, until nothing is left.
+    fn finish_turn(&mut self, now: Instant) {
+        loop {
+            for (local, port) in std::mem::take(&mut self.io.congested) {
+                self.set_congested(local, port, true);
+            }
+            for conn in std::mem::take(&mut self.io.failed) {
+                self.rds.closed(now, conn, &mut self.io);
+            }
+            for conn in std::mem::take(&mut self.io.to_read) {
+                self.read(now, conn);
+            }
+            for number in std::mem::take(&mut self.io.may_send) {
+                self.resume(now, number);
+            }
+            for conn in std::mem::take(&mut self.io.to_write) {
+                self.write(now, conn);
+            }
+            self.look_at_acknowledged(now);
+            let io = &self.io;
+            if io.congested.is_empty()
+                && io.failed.is_empty()
+                && io.to_read.is_empty()
+                && io.may_send.is_empty()
+                && io.to_write.is_empty()
+            {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        self.wake.drain_shared();
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Program(socket, user, pid) => self.let_in(socket, user, pid),
+                Command::Addresses(addresses) => self.addresses = addresses,
+                // Nobody may wait for it any more.
+                Command::Report(answer) => drop(answer.try_send(report(self))),
+                Command::End => {
+                    self.ends_at = Some(clock::now() + END_WITHIN);
+                    // Programs send no more; what they receive they still have.
+                    let programs = self.io.programs.values_mut().map(|program| program.send_max = 0);
+                    programs.for_each(drop);
+                }
+            }
+        }
+    }
+
+    fn let_in(&mut self, socket: OwnedFd, user: u32, pid: Option<u32>) {
+        let of_user = self.io.programs.values().filter(|program| program.user == user).count();
+        if self.io.programs.len() >= self.limits.sockets || of_user >= self.limits.sockets_per_user {
+            return self.refused.sockets.add(1);
+        }
+        let welcome = Head::new(Kind::Welcome).to_bytes();
+        if fd_passing::send(&socket, &welcome, &[self.io.maps.fd()]).is_err() {
+            return;
+        }
+        let number = self.next_program;
+        self.next_program += 1;
+        self.io.programs.insert(number, Program::new(socket, user, pid));
+        self.io.watch_program(number);
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..TURN_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(_) => return,
+            };
+            let Some((pair, port)) = addresses(&socket) else { continue };
+            if !self.addresses.contains(&pair.local) || !is_host(pair.remote) {
+                self.refused.elsewhere.add(1);
+                continue;
+            }
+            let Ok(mut conn) = Conn::new(socket, true) else { continue };
+            if let Some(id) = self.rds.accepted(now, pair, port, &mut self.io) {
+                conn.is_read = self.io.to_read.contains(&id);
+                self.io.conns.insert(id, conn);
+                self.io.watch(id);
+            }
+        }
+    }
+
+    fn conn_is_ready(&mut self, now: Instant, id: ConnId, flags: EventFlags) {
+        let Some(conn) = self.io.conns.get_mut(&id) else { return };
+        if !conn.is_connected {
+            match rustix::net::sockopt::socket_error(&conn.socket) {
+                Ok(Ok(())) => {
+                    conn.is_connected = true;
+                    self.io.watch(id);
+                    self.rds.connected(id, &mut self.io);
+                    // Of a peer that is called to connect back, only the end is waited for.
+                    self.io.read_to_end(id);
+                }
+                _ => self.close(now, id),
+            }
+            return;
+        }
+        if flags.contains(EventFlags::OUT) {
+            self.io.to_write.insert(id);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP) {
+            self.read(now, id);
+        }
+    }
+
+    fn close(&mut self, now: Instant, id: ConnId) {
+        self.io.conns.remove(&id);
+        self.io.to_read.remove(&id);
+        self.unacknowledged.remove(&id);
+        self.rds.closed(now, id, &mut self.io);
+    }
+
+    /// Reads from a connection, and gives it to the engine.
+    fn read(&mut self, now: Instant, id: ConnId) {
+        for turn in 0..TURN_MAX {
+            let Some(conn) = self.io.conns.get_mut(&id).filter(|conn| conn.is_read) else { return };
+            let read = if turn == 0 && !conn.bytes.is_empty() { conn.read().or_kept() } else { conn.read() };
+            let mut bytes = std::mem::take(&mut conn.bytes);
+            if read == Read::Some || read == Read::End {
+                let used = self.rds.received(now, id, &bytes, &mut self.io);
+                bytes.drain(..used);
+            }
+            // It may be gone, or paused.
+            let Some(conn) = self.io.conns.get_mut(&id) else { return };
+            conn.bytes = bytes;
+            match read {
+                Read::Some => {}
+                Read::None => return,
+                Read::End => return self.close(now, id),
+            }
+        }
+    }
+
+    /// Writes what the engine has for a connection.
+    fn write(&mut self, now: Instant, id: ConnId) {
+        loop {
+            let Io { conns, messages, .. } = &mut self.io;
+            let Some(conn) = conns.get_mut(&id).filter(|conn| conn.is_connected) else { return };
+            let part = |piece| match piece {
+                Piece::Bytes(bytes) => IoSlice::new(bytes),
+                Piece::Payload { token, from } => {
+                    IoSlice::new(messages.get(&token).map_or(&[], |kept| &kept.payload[from..]))
+                }
+            };
+            let parts: Vec<IoSlice<'_>> = self.rds.pieces(id).take(PARTS_MAX).map(part).collect();
+            let wanted: usize = parts.iter().map(|part| part.len()).sum();
+            let written = if wanted == 0 { Ok(0) } else { conn.write(&parts) };
+            drop(parts);
+            let waits = match written {
+                Ok(written) => {
+                    self.rds.advance(id, written);
+                    if written > 0 {
+                        self.unacknowledged.entry(id).or_insert(0);
+                        (self.look_after, self.look_at) = (LOOK.0, self.look_at.min(now + LOOK.0));
+                    }
+                    if wanted > 0 && written == wanted {
+                        continue;
+                    }
+                    wanted > 0
+                }
+                Err(Errno::AGAIN) => true,
+                Err(Errno::INTR) => continue,
+                // What has come is read before its end.
+                Err(_) => false,
+            };
+            if conn.waits_to_write != waits {
+                conn.waits_to_write = waits;
+                self.io.watch(id);
+            }
+            return;
+        }
+    }
+
+    /// Tells the engine what TCP has acknowledged.
+    fn look_at_acknowledged(&mut self, now: Instant) {
+        if self.unacknowledged.is_empty() {
+            self.look_at = Instant::NEVER;
+            return;
+        }
+        let mut is_new = false;
+        let (rds, io) = (&mut self.rds, &mut self.io);
+        self.unacknowledged.retain(|&id, known| {
+            let Some(conn) = io.conns.get(&id) else { return false };
+            let (written, waits) = rds.written(id);
+            let acknowledged = written.saturating_sub(queued(&conn.socket).unwrap_or(0) as u64);
+            if acknowledged > *known {
+                *known = acknowledged;
+                is_new = true;
+                rds.acknowledged(id, acknowledged, io);
+            }
+            waits && rds.written(id).1
+        });
+        if now >= self.look_at {
+            self.look_after = if is_new { LOOK.0 } else { (self.look_after * 2).min(LOOK.1) };
+            self.look_at = now + self.look_after;
+        }
+    }
+
+    fn program_is_ready(&mut self, now: Instant, number: u64, flags: EventFlags) {
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        if flags.contains(EventFlags::OUT)
+            && program.is_congested()
+            && program.catch_up()
+            && let Some((local, port)) = program.local
+        {
+            self.set_congested(local, port, false);
+        }
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.hang_up(number);
+        }
+        self.hear(now, number);
+        self.io.watch_program(number);
+    }
+
+    /// A program has closed its end. Its port is free; what it has sent is still read and sent.
+    fn hang_up(&mut self, number: u64) {
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        program.is_hung_up = true;
+        let was_congested = program.is_congested();
+        let Some((local, port)) = program.local else { return };
+        if self.io.ports.get(&(local, port)) == Some(&number) {
+            self.io.ports.remove(&(local, port));
+            if was_congested {
+                self.set_congested(local, port, false);
+            }
+        }
+    }
+
+    /// Reads what a program says.
+    fn hear(&mut self, now: Instant, number: u64) {
+        for _ in 0..TURN_MAX {
+            let Some(program) = self.io.programs.get(&number) else { return };
+            if !program.may_send() {
+                return;
+            }
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            let len = match recv(&program.socket, &mut self.scratch[..], flags) {
+                Ok((_, 0)) => return self.program_ended(number),
+                Ok((_, len)) => len,
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(_) => return self.program_ended(number),
+            };
+            let head =
+                self.scratch.first_chunk::<HEAD_LEN>().filter(|_| len >= HEAD_LEN).and_then(Head::parse);
+            let Some(head) = head.filter(|_| len < self.scratch.len()) else {
+                self.refused.faults.add(1);
+                continue;
+            };
+            self.program_says(now, number, &head, len);
+        }
+    }
+
+    fn program_says(&mut self, now: Instant, number: u64, head: &Head, len: usize) {
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        let address = SocketAddr::new(head.address, head.port);
+        match head.kind {
+            Kind::Bind => {
+                let bound = self.bind(number, head);
+                let answer = match bound {
+                    Ok(port) => Head { port, address: head.address, ..Head::new(Kind::Bound) },
+                    Err(error) => Head { value: error.raw_os_error() as u32, ..Head::new(Kind::Bound) },
+                };
+                if let Some(program) = self.io.programs.get(&number) {
+                    // It waits for this, so there is room.
+                    let _ = program.tell(&answer.to_bytes(), &[]);
+                }
+            }
+            Kind::Connect => program.to = Some(address),
+            Kind::Limit if head.port == 0 => {
+                program.set_receive_max(head.value.min(i32::MAX as u32) as usize)
+            }
+            Kind::Limit => program.send_max = head.value.max(2048) as usize,
+            Kind::Send => {
+                let to =
+                    if head.port == 0 && head.address.is_unspecified() { program.to } else { Some(address) };
+                let Some(to) = to.filter(|_| program.local.is_some()) else {
+                    return self.refused.faults.add(1);
+                };
+                program.sent += 1;
+                program.held = Some(Wanted { to, payload: self.scratch[HEAD_LEN..len].to_vec() });
+                self.send_held(now, number);
+            }
+            Kind::Welcome | Kind::Bound | Kind::Message => self.refused.faults.add(1),
+        }
+    }
+
+    fn bind(&mut self, number: u64, head: &Head) -> Result<u16, Errno> {
+        let (address, port) = (head.address, head.port);
+        if !self.addresses.contains(&address) {
+            return Err(if is_host(address) { Errno::ADDRNOTAVAIL } else { Errno::INVAL });
+        }
+        let program = self.io.programs.get_mut(&number).ok_or(Errno::INVAL)?;
+        if program.local.is_some() || port == PROBE_PORT {
+            return Err(Errno::INVAL);
+        }
+        let is_free = |port: &u16| !self.io.ports.contains_key(&(address, *port));
+        let port = match port {
+            // As Linux (net/rds/bind.c), beginning anywhere; 1 is for probes.
+            0 => {
+                let start = (self.io.random >> 16) as u16;
+                (0..u16::MAX).map(|step| start.wrapping_add(step).max(2)).find(is_free)
+            }
+            port => Some(port).filter(is_free),
+        };
+        let port = port.ok_or(Errno::ADDRINUSE)?;
+        program.local = Some((address, port));
+        self.io.ports.insert((address, port), number);
+        Ok(port)
+    }
+
+    /// Sends the message that a program wants to send, if it can be.
+    fn send_held(&mut self, now: Instant, number: u64) {
+        if let Some(program) = self.io.programs.get_mut(&number)
+            && let (Some((local, source)), Some(wanted)) = (program.local, program.held.take())
+        {
+            let pair = Pair { local, remote: wanted.to.ip().to_canonical() };
+            let kept = if self.addresses.contains(&pair.remote) {
+                self.send_here(pair, source, wanted)
+            } else {
+                self.send_away(now, number, pair, source, wanted)
+            };
+            if let (Some(program), Some(wanted)) = (self.io.programs.get_mut(&number), kept) {
+                program.held = Some(wanted);
+            }
+        }
+        self.io.watch_program(number);
+        self.forget_ended(number);
+    }
+
+    /// There may be room for what a program wants to send.
+    fn resume(&mut self, now: Instant, number: u64) {
+        self.send_held(now, number);
+        let is_unread = |program: &Program| program.is_hung_up && !program.has_ended && program.may_send();
+        if self.io.programs.get(&number).is_some_and(is_unread) {
+            // Nothing tells that there is more to read.
+            self.hear(now, number);
+            if self.io.programs.get(&number).is_some_and(is_unread) {
+                self.io.may_send.insert(number);
+            }
+        }
+    }
+
+    /// Sends a message to a program of this host. Returns it if it has to wait.
+    fn send_here(&mut self, pair: Pair, source: u16, wanted: Wanted) -> Option<Wanted> {
+        let from = SocketAddr::new(pair.local, source);
+        let (local, port) = (pair.remote, wanted.to.port());
+        if port == 0 {
+            // A ping: the answer comes from port 0.
+            let _ = self.io.put(pair.local, source, SocketAddr::new(pair.remote, 0), &[]);
+            return None;
+        }
+        let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
+        if receiver.is_some_and(Program::is_congested) {
+            return Some(wanted);
+        }
+        if self.io.put(local, port, from, &wanted.payload) != Delivered::Yes {
+            self.refused.unreachable.add(1);
+        }
+        None
+    }
+
+    /// Sends a message to another host. Returns it if it has to wait.
+    fn send_away(
+        &mut self,
+        now: Instant,
+        number: u64,
+        pair: Pair,
+        source: u16,
+        wanted: Wanted,
+    ) -> Option<Wanted> {
+        if !is_host(pair.remote) || pair.local.is_ipv4() != pair.remote.is_ipv4() {
+            self.refused.unreachable.add(1);
+            return None;
+        }
+        let token = Token(self.next_token);
+        let len = wanted.payload.len();
+        let outgoing = Outgoing { pair, source, destination: wanted.to.port(), token, len: len as u32 };
+        self.io.messages.insert(token, Kept { program: number, payload: wanted.payload });
+        match self.rds.send(now, &outgoing, &mut self.io) {
+            Ok(()) => {
+                self.next_token += 1;
+                if let Some(program) = self.io.programs.get_mut(&number) {
+                    program.unacknowledged += len;
+                }
+                None
+            }
+            Err(error) => {
+                let payload = self.io.messages.remove(&token)?.payload;
+                if matches!(error, SendError::Congested | SendError::Full) {
+                    return Some(Wanted { to: wanted.to, payload });
+                }
+                self.refused.unreachable.add(1);
+                None
+            }
+        }
+    }
+
+    fn set_congested(&mut self, local: IpAddr, port: u16, is_congested: bool) {
+        self.rds.set_congested(local, port, is_congested, &mut self.io);
+        let mut own = CongestionMap::default();
+        for (&(address, port), number) in &self.io.ports {
+            if address == local && self.io.programs.get(number).is_some_and(Program::is_congested) {
+                own.set(port, true);
+            }
+        }
+        self.io.maps.set(local, &own);
+        if !is_congested {
+            let held = self.io.programs.iter().filter(|(_, program)| program.held.is_some());
+            self.io.may_send.extend(held.map(|(number, _)| *number));
+        }
+    }
+
+    /// All that a program has said is read.
+    fn program_ended(&mut self, number: u64) {
+        self.hang_up(number);
+        if let Some(program) = self.io.programs.get_mut(&number) {
+            program.has_ended = true;
+        }
+        self.forget_ended(number);
+    }
+
+    fn forget_ended(&mut self, number: u64) {
+        let is_over = |program: &Program| program.has_ended && program.held.is_none();
+        if self.io.programs.get(&number).is_some_and(is_over) {
+            self.io.programs.remove(&number);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Sockets of programs.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
+
+/// Bytes of payload that may wait for a program, and that may be unacknowledged (net.core.rmem_default of Linux).
+pub(crate) const LIMIT: usize = 212_992;
+/// What may come beyond for a congested port, until its peers know.
+const ON_ITS_WAY: usize = 4 << 20;
+
+/// A message that a program wants to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) to: SocketAddr,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A socket of a program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) socket: OwnedFd,
+    pub(crate) user: u32,
+    pub(crate) pid: Option<u32>,
+    pub(crate) local: Option<(IpAddr, u16)>,
+    pub(crate) to: Option<SocketAddr>,
+    /// A message that finds no room for now, or whose receiver is congested. Nothing more is read before it is sent.
+    pub(crate) held: Option<Wanted>,
+    /// Bytes of payload that are not acknowledged.
+    pub(crate) unacknowledged: usize,
+    pub(crate) send_max: usize,
+    pub(crate) receive_max: usize,
+    /// Messages that found no room in its socket.
+    backlog: VecDeque<Vec<u8>>,
+    backlog_bytes: usize,
+    /// Its end is closed.
+    pub(crate) has_ended: bool,
+    /// Its end is closed, but not all that it has sent is read.
+    pub(crate) is_hung_up: bool,
+    /// For what its socket is waited for; `None`: it is not.
+    pub(crate) watched: Option<rustix::event::epoll::EventFlags>,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+/// What became of a message for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    Yes,
+    /// It waits in the backlog: the port is congested.
+    Later,
+    Full,
+    Gone,
+}
+
+impl Program {
+    pub(crate) fn new(socket: OwnedFd, user: u32, pid: Option<u32>) -> Self {
+        // The host may allow less.
+        let _ = sockopt::set_socket_send_buffer_size(&socket, LIMIT);
+        Self {
+            socket,
+            user,
+            pid,
+            local: None,
+            to: None,
+            held: None,
+            unacknowledged: 0,
+            send_max: LIMIT,
+            receive_max: LIMIT,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            has_ended: false,
+            is_hung_up: false,
+            watched: None,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// Whether it may send more.
+    pub(crate) fn may_send(&self) -> bool {
+        self.held.is_none() && self.unacknowledged < self.send_max
+    }
+
+    pub(crate) fn is_congested(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Bytes that wait here.
+    pub(crate) fn backlog_bytes(&self) -> usize {
+        self.backlog_bytes
+    }
+
+    pub(crate) fn set_receive_max(&mut self, bytes: usize) {
+        self.receive_max = bytes.max(2048);
+        let _ = sockopt::set_socket_send_buffer_size(&self.socket, self.receive_max);
+    }
+
+    /// Hands it a message.
+    pub(crate) fn put(&mut self, from: SocketAddr, payload: &[u8]) -> Put {
+        let head = Head { port: from.port(), address: from.ip(), ..Head::new(Kind::Message) }.to_bytes();
+        if self.backlog.is_empty() {
+            match self.tell(&head, payload) {
+                Ok(()) => {
+                    self.received += 1;
+                    return Put::Yes;
+                }
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {}
+                Err(_) => return Put::Gone,
+            }
+        }
+        if self.backlog_bytes + payload.len() > 2 * self.receive_max + ON_ITS_WAY {
+            return Put::Full;
+        }
+        self.backlog_bytes += payload.len();
+        self.backlog.push_back([&head, payload].concat());
+        Put::Later
+    }
+
+    /// Hands it what waits, as far as there is room. Returns whether nothing waits any more.
+    pub(crate) fn catch_up(&mut self) -> bool {
+        while let Some(message) = self.backlog.front() {
+            match self.tell(message, &[]) {
+                Ok(()) => {
+                    self.received += 1;
+                    self.backlog_bytes -= message.len() - HEAD_LEN;
+                    self.backlog.pop_front();
+                }
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return false,
+                Err(_) => self.backlog.clear(),
+            }
+        }
+        self.backlog_bytes = 0;
+        true
+    }
+
+    /// Sends it a head with a payload.
+    pub(crate) fn tell(&self, head: &[u8], payload: &[u8]) -> Result<(), Errno> {
+        let (parts, mut control) =
+            ([IoSlice::new(head), IoSlice::new(payload)], SendAncillaryBuffer::default());
+        sendmsg(&self.socket, &parts, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)
+    }
+}
