@@ -179,13 +179,15 @@ fn load(
     file: Option<&Path>,
     overrides: &Overrides,
     open_files: Option<u64>,
-    nfs: &NfsHost,
+    nfs: &Arc<NfsHost>,
 ) -> anyhow::Result<Loaded> {
     let (mut config, given) = Config::load(file, overrides, open_files)?;
     config.control.sandbox.get_or_insert(Sandbox::On);
+    nfs.begin();
     let (mut plan, services) = plan(&config, nfs)?;
     plan.settings = config.settings(&usual(), &given);
-    Ok(Loaded { config, plan, services, applied: None })
+    let nfs = Arc::clone(nfs);
+    Ok(Loaded { config, plan, services, applied: Some(Box::new(move || nfs.in_force())) })
 }
 
 /// The plan of a configuration, and the services themselves.

@@ -1,8 +1,9 @@
-//! What services of NFS have of this host: directories, the secret of handles, the write verifier. It outlives a reload.
+//! What services of NFS have of this host: directories, the secret of handles, the write verifier, the replies of calls
+//! that must run once. It outlives a reload.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use anyhow::anyhow;
 use twinpath_config::{Config, ExportText, Sandbox, Service, Squashed};
@@ -10,7 +11,7 @@ use twinpath_nfs::{
     Bounds, Export, Exports, HandleSecret, Mounts, Network, Server, Sizes, Squash, WriteVerifier,
 };
 use twinpath_nfs_files::{Directory, HostExports, handle_secret};
-use twinpath_rpc::Program;
+use twinpath_rpc::{DuplicateLimits, Duplicates, Program};
 
 /// The most data of a call over UDP, bytes, as for the kernel's server (`RPCSVC_MAXPAYLOAD_UDP` of
 /// linux/sunrpc/svc.h): with more, a lost fragment costs too much.
@@ -31,6 +32,10 @@ struct Shared {
     directories: HashMap<PathBuf, Arc<Directory>>,
     former: Option<Arc<HostExports>>,
     mounts: Option<Arc<Mounts>>,
+    /// The kept replies of each service, by its name, while one of its programs is there.
+    duplicates: HashMap<String, Weak<Duplicates>>,
+    /// The limits of those that were there before: they change once the configuration is in force.
+    asked: Vec<(Arc<Duplicates>, DuplicateLimits)>,
 }
 
 impl NfsHost {
@@ -40,8 +45,7 @@ impl NfsHost {
         config: &Config,
         service: &Service,
     ) -> anyhow::Result<Vec<Box<dyn Program>>> {
-        // A reload that failed halfway leaves open directories, which the next one uses.
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared();
         let is_first = shared.secret.is_none();
         let exports = Exports::new(service.exports.iter().map(export).collect())?;
         let secret = match &shared.secret {
@@ -70,6 +74,35 @@ impl NfsHost {
             datagrams: pool.datagram_requests,
         };
         Ok(twinpath_nfs_files::programs(server, files, mounts, sizes(config), bounds))
+    }
+
+    /// The kept replies of the service with this name. A client repeats a call also after the reload that came behind it.
+    pub(super) fn duplicates(&self, name: &str, limits: DuplicateLimits) -> Arc<Duplicates> {
+        let mut shared = self.shared();
+        if let Some(kept) = shared.duplicates.get(name).and_then(Weak::upgrade) {
+            shared.asked.push((Arc::clone(&kept), limits));
+            return kept;
+        }
+        let new = Arc::new(Duplicates::new(limits, fastrand::u64(..)));
+        shared.duplicates.retain(|_, kept| kept.strong_count() > 0);
+        shared.duplicates.insert(name.to_owned(), Arc::downgrade(&new));
+        new
+    }
+
+    /// A configuration is being read: what former ones asked for, and never got, is forgotten.
+    pub(super) fn begin(&self) {
+        self.shared().asked.clear();
+    }
+
+    /// The configuration that was read last is in force.
+    pub(super) fn in_force(&self) {
+        let asked = std::mem::take(&mut self.shared().asked);
+        asked.iter().for_each(|(kept, limits)| kept.set_limits(*limits));
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // A reload that failed halfway leaves open directories, which the next one uses.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

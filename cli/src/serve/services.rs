@@ -2,12 +2,13 @@
 
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use anyhow::bail;
 use twinpath_config::{Config, Service, ServiceKind};
 use twinpath_instance::rpcbind::Registration;
-use twinpath_rpc::DuplicateLimits;
 use twinpath_rpc::record::RecordLimits;
+use twinpath_rpc::{DuplicateLimits, Duplicates};
 use twinpath_serve::Prototype;
 use twinpath_serve::services::{chargen, discard, echo, programs, reflect, rpc};
 use twinpath_time::Duration;
@@ -26,12 +27,17 @@ pub(super) fn prototype(
         Some(ServiceKind::Chargen) => chargen(),
         Some(ServiceKind::Reflect) => reflect(),
         Some(kind @ (ServiceKind::Rpc | ServiceKind::Nfs)) => {
-            let programs = if kind == ServiceKind::Nfs { nfs.programs(config, asked)? } else { programs() };
             let keys = config.rpc_of(asked);
             let age = Duration::from_secs(u64::from(keys.duplicate_age_s));
             let fragments = keys.fragments_max(config.limits_of(asked).connection_bytes);
             let records = RecordLimits { record_bytes: keys.record_bytes, fragments };
-            rpc(programs, DuplicateLimits { calls: keys.duplicates, age }, records, fastrand::u64(..))?
+            let limits = DuplicateLimits { calls: keys.duplicates, age };
+            if kind == ServiceKind::Nfs {
+                rpc(nfs.programs(config, asked)?, &nfs.duplicates(asked.shown_name(), limits), records)?
+            } else {
+                // It has no calls that must run once.
+                rpc(programs(), &Arc::new(Duplicates::new(limits, fastrand::u64(..))), records)?
+            }
         }
         None => bail!("service.kind: which service?"),
     })

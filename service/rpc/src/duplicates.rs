@@ -89,19 +89,71 @@ pub(crate) enum Known {
     Full,
 }
 
-/// The table, shared by all workers.
-pub(crate) struct Duplicates {
+/// The table, shared by all workers, and by a server with the one that follows it ([`Server::sharing`]).
+///
+/// [`Server::sharing`]: crate::Server::sharing
+pub struct Duplicates {
     shards: Box<[Mutex<Shard>]>,
     /// Keyed, so that nobody can choose calls of the same set or the same hash.
     hasher: SipHasher13,
+    room: Mutex<Room>,
+}
+
+/// What a table has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    limits: DuplicateLimits,
+    /// Length of the longest reply, bytes.
+    reply_max: usize,
+}
+
+impl std::fmt::Debug for Duplicates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Duplicates").field("room", &self.room).finish_non_exhaustive()
+    }
 }
 
 impl Duplicates {
-    /// A table for replies of up to `reply_max` bytes. `seed` keys the hash.
-    pub(crate) fn new(limits: DuplicateLimits, reply_max: usize, seed: u64) -> Self {
+    /// A table that a server may use. It has no memory for replies before one does. `seed` should be a number that no
+    /// caller can guess: it keys the hash.
+    #[must_use]
+    pub fn new(limits: DuplicateLimits, seed: u64) -> Self {
+        let none = DuplicateLimits { calls: 0, ..limits };
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(none, 0))).collect();
+        let room = Mutex::new(Room { limits, reply_max: 0 });
+        Self { shards, hasher: SipHasher13::new_with_keys(seed, !seed), room }
+    }
+
+    /// Changes the limits. What is kept stays, as far as there is room, and so does what is in progress.
+    pub fn set_limits(&self, limits: DuplicateLimits) {
+        self.change_room(|room| Room { limits, ..room });
+    }
+
+    /// Makes room for replies of up to `reply_max` bytes.
+    pub(crate) fn make_room(&self, reply_max: usize) {
+        self.change_room(|room| Room { reply_max: room.reply_max.max(reply_max), ..room });
+    }
+
+    fn change_room(&self, change: impl FnOnce(Room) -> Room) {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let Room { limits, reply_max } = change(*room);
+        if *room == (Room { limits, reply_max }) {
+            return;
+        }
+        *room = Room { limits, reply_max };
+        // There is nothing to keep yet, nor anybody who would.
+        if reply_max == 0 {
+            return;
+        }
         let each = DuplicateLimits { calls: limits.calls.div_ceil(SHARDS as u32), ..limits };
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(each, reply_max))).collect();
-        Self { shards, hasher: SipHasher13::new_with_keys(seed, !seed) }
+        for at in 0..SHARDS {
+            // Workers do not wait for memory.
+            let mut changed = Shard::new(each, reply_max);
+            let mut shard = self.shard(at);
+            changed.take_over(&mut shard);
+            std::mem::swap(&mut *shard, &mut changed);
+            drop(shard);
+        }
     }
 
     /// The key of a call.
@@ -202,6 +254,19 @@ impl Shard {
             // For calls that are answered immediately: one of each worker.
             working: VecDeque::with_capacity(64),
             last: 0,
+        }
+    }
+
+    /// Takes what another one keeps, the newest replies if not all have room, and what is in progress there.
+    fn take_over(&mut self, former: &mut Self) {
+        self.working = std::mem::take(&mut former.working);
+        self.last = former.last;
+        let mut kept: Vec<_> =
+            former.places.iter().enumerate().filter_map(|(at, place)| Some((at, (*place)?))).collect();
+        kept.sort_unstable_by_key(|(_, place)| place.since);
+        for (at, Place { key, since, len }) in kept {
+            let start = at * former.reply_max;
+            self.keep(since, key, &former.replies[start..start + len as usize]);
         }
     }
 

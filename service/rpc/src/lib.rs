@@ -20,7 +20,7 @@ mod server;
 mod service;
 pub mod xdr;
 
-pub use duplicates::DuplicateLimits;
+pub use duplicates::{DuplicateLimits, Duplicates};
 pub use nfs3_types;
 pub use program::{Arrival, Handled, Keepable, Program, Request, Results, Transport, Work};
 pub use refusal::Refusal;

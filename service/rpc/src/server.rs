@@ -76,6 +76,18 @@ impl Server {
         limits: DuplicateLimits,
         seed: u64,
     ) -> Result<Self, TableError> {
+        Self::sharing(programs, &Arc::new(Duplicates::new(limits, seed)))
+    }
+
+    /// A server of `programs` that knows the calls of the servers with the same table: one that follows another, of the
+    /// same ports, does not run those again that the former one has run. The programs have to be the same as well.
+    ///
+    /// # Errors
+    /// The programs cannot be served together.
+    pub fn sharing(
+        programs: Vec<Box<dyn Program>>,
+        duplicates: &Arc<Duplicates>,
+    ) -> Result<Self, TableError> {
         let mut entries: Vec<Entry> = Vec::with_capacity(programs.len());
         for program in programs {
             let (number, versions) = (program.number(), program.versions());
@@ -93,11 +105,14 @@ impl Server {
         let reply_max = entries.iter().map(reply).max().unwrap_or_default().max(refusal::REPLY_MAX);
         let kept = |entry: &Entry| SUCCESS_LEN + entry.program.run_once_max();
         let kept_max = entries.iter().filter(|entry| entry.once).map(kept).max();
-        let kept_max = kept_max.map(|longest| longest.max(refusal::REPLY_MAX));
+        let duplicates = kept_max.map(|longest| {
+            duplicates.make_room(longest.max(refusal::REPLY_MAX));
+            Arc::clone(duplicates)
+        });
         let counters = counters_of(&mut entries);
         Ok(Self {
             entries,
-            duplicates: kept_max.map(|kept_max| Arc::new(Duplicates::new(limits, kept_max, seed))),
+            duplicates,
             scratch: Vec::with_capacity(MARK_LEN + reply_max),
             reply_max,
             counters,

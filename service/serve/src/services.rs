@@ -6,7 +6,7 @@ use std::sync::Arc;
 use twinpath_rpc::mount3::Mount3;
 use twinpath_rpc::nfs3::{Nfs3, Tree};
 use twinpath_rpc::record::RecordLimits;
-use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server, TableError};
+use twinpath_rpc::{Duplicates, Program, RpcService, Server, TableError};
 use twinpath_service::{Chargen, Discard, Echo, Reflect};
 
 use crate::Prototype;
@@ -35,17 +35,16 @@ pub fn reflect() -> Box<dyn Prototype> {
     Box::new(Reflect)
 }
 
-/// Answers calls of these programs. `seed` is random and secret.
+/// Answers calls of these programs, but for those whose replies are kept in `duplicates`.
 ///
 /// # Errors
 /// The programs conflict with each other.
 pub fn rpc(
     programs: Vec<Box<dyn Program>>,
-    duplicates: DuplicateLimits,
+    duplicates: &Arc<Duplicates>,
     records: RecordLimits,
-    seed: u64,
 ) -> Result<Box<dyn Prototype>, TableError> {
-    Ok(Box::new(RpcService::new(Server::new(programs, duplicates, seed)?, records)))
+    Ok(Box::new(RpcService::new(Server::sharing(programs, duplicates)?, records)))
 }
 
 /// The ONC RPC programs that are served: NFSv3 and MOUNT on a small fixed tree.
@@ -57,6 +56,7 @@ pub fn programs() -> Vec<Box<dyn Program>> {
 
 #[cfg(test)]
 mod tests {
+    use twinpath_rpc::DuplicateLimits;
     use twinpath_time::Duration;
 
     use super::*;
@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn rpc_tells_calls_from_replies_and_so_has_no_limit_of_replies_to_one_source() {
         let duplicates = DuplicateLimits { calls: 16, age: Duration::from_secs(1) };
-        let rpc = rpc(programs(), duplicates, RecordLimits { record_bytes: 4096, fragments: 4 }, 7).unwrap();
+        let duplicates = Arc::new(Duplicates::new(duplicates, 7));
+        let rpc = rpc(programs(), &duplicates, RecordLimits { record_bytes: 4096, fragments: 4 }).unwrap();
         assert!(echo().may_loop());
         assert!(!rpc.may_loop());
         assert!(!discard().may_loop(), "nor has discard: it answers questions only");

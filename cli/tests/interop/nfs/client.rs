@@ -28,6 +28,8 @@ pub(super) struct Client {
     by: By,
     auth: Auth,
     xid: u32,
+    /// The call that was sent last.
+    last: Vec<u8>,
 }
 
 impl Client {
@@ -75,7 +77,7 @@ impl Client {
 
     fn new(by: By, uid: u32) -> Self {
         let xid = fastrand::u32(..);
-        Self { by, auth: Auth::sys("client", uid, uid, &[]).unwrap(), xid }
+        Self { by, auth: Auth::sys("client", uid, uid, &[]).unwrap(), xid, last: Vec::new() }
     }
 
     /// The calls that follow come from another user.
@@ -88,17 +90,35 @@ impl Client {
         self.xid = self.xid.wrapping_add(1);
         let call = Call { xid: self.xid, program, version: 3, procedure, auth: &self.auth, args };
         let mut message = Vec::new();
+        match &self.by {
+            By::Datagrams(_) => call.write(&mut message),
+            By::Stream(..) => call.write_record(1, &mut message),
+        }
+        self.last = message;
+        self.send_last();
+        self.xid
+    }
+
+    fn send_last(&mut self) {
         match &mut self.by {
-            By::Datagrams(socket) => {
-                call.write(&mut message);
-                socket.send(&message).unwrap();
-            }
-            By::Stream(stream, _) => {
-                call.write_record(1, &mut message);
-                stream.write_all(&message).unwrap();
+            By::Datagrams(socket) => drop(socket.send(&self.last).unwrap()),
+            By::Stream(stream, _) => stream.write_all(&self.last).unwrap(),
+        }
+    }
+
+    /// The results of the last call, which is sent again.
+    pub(super) fn repeat(&mut self) -> Result<Vec<u8>, Refusal> {
+        self.send_last();
+        self.reply_to(self.xid)
+    }
+
+    fn reply_to(&mut self, xid: u32) -> Result<Vec<u8>, Refusal> {
+        loop {
+            let (of, outcome) = self.next_reply();
+            if of == xid {
+                return outcome;
             }
         }
-        self.xid
     }
 
     /// The next reply that comes: its call and its results.
@@ -134,12 +154,7 @@ impl Client {
     /// The results of a call.
     pub(super) fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> Result<Vec<u8>, Refusal> {
         let xid = self.send(program, procedure, args);
-        loop {
-            let (of, outcome) = self.next_reply();
-            if of == xid {
-                return outcome;
-            }
-        }
+        self.reply_to(xid)
     }
 
     /// The handle of a directory, or the status of MOUNT.

@@ -347,6 +347,12 @@ fn a_reload_changes_exports_and_keeps_handles() {
     let reloaded = reload(&place.rig, &server);
     assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
     let made = client.create(&root, "file").expect("made");
+    // A call that comes again behind the next reload, as its reply was lost, is answered as before.
+    configure(&[export(&path, "rw,async")]);
+    let reloaded = reload(&place.rig, &server);
+    assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+    let repeated = client::result::<CREATE3resok, CREATE3resfail>(&client.repeat().expect("accepted"));
+    assert_eq!(repeated.map(|made| made.obj.unwrap()), Ok(made.clone()), "and is not carried out again");
     let written = client.write(&made, 0, b"data", stable_how::UNSTABLE).expect("written");
     configure(&[export(&path, "rw"), export(&other, "rw")]);
     let refused = reload(&place.rig, &server);

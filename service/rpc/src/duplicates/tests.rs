@@ -17,7 +17,9 @@ struct Table(Arc<Duplicates>);
 
 impl Table {
     fn new(calls: u32) -> Self {
-        Self(Arc::new(Duplicates::new(DuplicateLimits { calls, ..LIMITS }, 8, 7)))
+        let table = Duplicates::new(DuplicateLimits { calls, ..LIMITS }, 7);
+        table.make_room(8);
+        Self(Arc::new(table))
     }
 
     fn key(&self, peer: u16, message: &[u8]) -> Key {
@@ -94,7 +96,7 @@ fn every_byte_of_the_credential_the_verifier_and_the_first_arguments_tells_calls
         }
     }
     assert!(table.key(2, &call) != first);
-    let unlike = Duplicates::new(LIMITS, 8, 8);
+    let unlike = Duplicates::new(LIMITS, 8);
     let peer = SocketAddr::from(([192, 0, 2, 1], 1));
     assert!(unlike.key(peer, &Header::parse(&call).expect("a call"), &call) != first, "the seed is its key");
 }
@@ -225,4 +227,23 @@ proptest! {
         }
         prop_assert!(found + model.len() <= steps.len());
     }
+}
+
+#[test]
+fn other_limits_lose_nothing_that_still_has_room() {
+    let table = Table::new(1024);
+    let call = |xid| message(xid, b"name");
+    let (Known::New(ticket), _) = table.begin(0, 1, &call(0)) else { panic!("known already") };
+    (1..=64).for_each(|xid| assert!(!table.keep(u64::from(xid), 1, &call(xid), &xid.to_be_bytes())));
+    let is_kept = |xid: u32| table.find(64, 1, &call(xid)) == Some(xid.to_be_bytes().to_vec());
+    table.0.make_room(16);
+    table.0.set_limits(DuplicateLimits { calls: 2048, age: Duration::from_secs(100) });
+    assert!((1..=64).all(is_kept));
+    assert!(matches!(table.begin(64, 1, &call(0)), (Known::Working, _)), "it is carried out");
+    ticket.finish(None, &[7; 16]);
+    assert_eq!(table.find(64, 1, &call(0)), Some(vec![7; 16]), "of those that were in progress as well");
+    // One set of each shard: the newest ones have the room.
+    table.0.set_limits(DuplicateLimits { calls: 1, ..LIMITS });
+    let kept: Vec<_> = (1..=64).filter(|xid| is_kept(*xid)).collect();
+    assert!(kept.contains(&64) && kept.len() <= 16 * SET_ENTRIES, "{kept:?}");
 }

@@ -490,6 +490,23 @@ fn a_call_that_is_being_worked_on_is_not_run_by_another_worker_either() {
 }
 
 #[test]
+fn a_server_that_follows_another_one_knows_what_that_has_run() {
+    let duplicates = Arc::new(Duplicates::new(DuplicateLimits { calls: 64, age: AGE }, 7));
+    let next = || Server::sharing(vec![Box::new(Sample::default())], &duplicates).expect("a table");
+    let mut former = next();
+    let [done, working] =
+        [message(4, COUNT, &Auth::none(), &[]), message(4, COUNT_LATER, &Auth::none(), &[])];
+    let reply = count(&mut former, &done).expect("answered");
+    let work = deferred(&mut former, &working);
+    let mut server = next();
+    assert_eq!(count(&mut server, &done), Ok(reply));
+    assert_eq!(count(&mut server, &working), Err(Reason::NoReply), "the former one still carries it out");
+    let reply = work.run_datagram();
+    drop(former);
+    assert_eq!(count(&mut server, &working), Ok(reply));
+}
+
+#[test]
 fn conflicting_programs_are_refused() {
     let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
     let twice: Vec<Box<dyn Program>> = vec![Box::new(Sample::default()), Box::new(Sample::default())];
