@@ -18,6 +18,10 @@ use twinpath_rpc::{DuplicateLimits, Duplicates, Program};
 const DATAGRAM_DATA_MAX: u32 = 32 << 10;
 /// The most of a directory in one reply, bytes.
 const DIRECTORY_MAX: u32 = 64 << 10;
+/// How many of the longest calls of one connection to one export have memory at a time.
+const LONGEST_OF_PEER: u64 = 8;
+/// The same of all connections to one export, per worker.
+const LONGEST_OF_EXPORT: u64 = 64;
 /// How many mounts are remembered, for `showmount -a` alone.
 const MOUNTS_MAX: usize = 64;
 
@@ -68,10 +72,13 @@ impl NfsHost {
         let mounts = Arc::clone(mounts);
         (shared.secret, shared.former) = (Some(secret), Some(Arc::clone(&files)));
         let pool = config.pool.limits();
+        let longest = u64::from(config.nfs.record_bytes());
         let bounds = Bounds {
             export: pool.requests,
             peer: pool.connection_requests,
             datagrams: pool.datagram_requests,
+            export_bytes: LONGEST_OF_EXPORT * longest,
+            peer_bytes: LONGEST_OF_PEER * longest,
         };
         Ok(twinpath_nfs_files::programs(server, files, mounts, sizes(config), bounds))
     }

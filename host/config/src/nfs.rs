@@ -44,7 +44,8 @@ impl Nfs {
     }
 
     /// The longest call or reply, bytes.
-    const fn record_bytes(&self) -> u32 {
+    #[must_use]
+    pub const fn record_bytes(&self) -> u32 {
         let longer = if self.read_bytes > self.write_bytes { self.read_bytes } else { self.write_bytes };
         longer + BESIDE_DATA
     }

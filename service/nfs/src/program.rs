@@ -36,6 +36,13 @@ const CHANGE_LEN: usize = 4 + (4 + 4 + HANDLE_MAX) + ATTRIBUTES_LEN + WCC_LEN;
 const READ_LEN: usize = 4 + 12 + 3;
 /// Length of the longest target of a link with its length, bytes.
 const TARGET_LEN: usize = 4 + 4096;
+/// Length of the longest results of calls that have neither data nor a list, bytes.
+const SHORT_MAX: usize = {
+    let link = 4 + ATTRIBUTES_LEN + TARGET_LEN;
+    if link > CHANGE_LEN { link } else { CHANGE_LEN }
+};
+/// Length of the results of MNT, bytes: a status, a handle with its length, flavours with their count.
+const MOUNTED_LEN: usize = 4 + (4 + HANDLE_MAX) + 12;
 
 const _: () = assert!(CHANGE_LEN >= 4 + 2 * WCC_LEN, "RENAME has two directories");
 
@@ -172,13 +179,9 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
     }
 
     fn results_max(&self) -> usize {
-        let each = [self.datagram, self.stream].map(|sizes| {
-            let read = READ_LEN + ATTRIBUTES_LEN + sizes.read_max as usize;
-            let listed = 4 + sizes.directory_max as usize;
-            read.max(listed)
-        });
-        let least = CHANGE_LEN.max(4 + ATTRIBUTES_LEN + TARGET_LEN);
-        each.into_iter().fold(least, usize::max)
+        let each = [self.datagram, self.stream]
+            .map(|sizes| read_max(&sizes, u32::MAX).max(listed_max(&sizes, u32::MAX)));
+        each.into_iter().fold(SHORT_MAX, usize::max)
     }
 
     fn run_once(&self) -> &[(u32, u32)] {
@@ -222,7 +225,8 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         if !request.may_defer {
             return Ok(Handled::Busy);
         }
-        let pass = match self.gate.admit(lane, &request.arrival) {
+        let bytes = request.args.len() + longest(&call, &context.sizes);
+        let pass = match self.gate.admit(lane, &request.arrival, bytes as u64) {
             Admission::Admitted(pass) => pass,
             Admission::Full => return Ok(Handled::Busy),
             // The client tries it again later.
@@ -264,6 +268,26 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
     }
 }
 
+/// Length of the longest results of a READ of `count` bytes, bytes.
+fn read_max(sizes: &Sizes, count: u32) -> usize {
+    READ_LEN + ATTRIBUTES_LEN + count.min(sizes.read_max) as usize
+}
+
+/// The same of a list that may have `count` bytes.
+fn listed_max(sizes: &Sizes, count: u32) -> usize {
+    4 + count.min(sizes.directory_max) as usize
+}
+
+/// The same of a call: as much memory is set aside for it.
+fn longest(call: &Call<'_>, sizes: &Sizes) -> usize {
+    match call {
+        Call::Read { count, .. } => read_max(sizes, *count),
+        Call::Readdir { count, .. } | Call::Readdirplus { maxcount: count, .. } => listed_max(sizes, *count),
+        Call::Readlink { .. } => SHORT_MAX,
+        _ => CHANGE_LEN,
+    }
+}
+
 /// How a call ended whose results begin with a status.
 fn ended<T: ThreadFiles>(done: Result<(), Refusal>, results: &[u8]) -> Ended {
     let failed = done.is_err() || !results.starts_with(&[0; 4]);
@@ -294,9 +318,7 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
     }
 
     fn results_max(&self) -> usize {
-        // Status, handle with its length, flavours with their count; or the lists.
-        let mounted = 4 + (4 + HANDLE_MAX) + 12;
-        mounted.max(self.mounts.listed_max()).max(self.nfs.server.exports.listed_max())
+        MOUNTED_LEN.max(self.mounts.listed_max()).max(self.nfs.server.exports.listed_max())
     }
 
     fn answered_later(&self) -> &[(u32, u32)] {
@@ -320,7 +342,8 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                         return Ok(Handled::Now);
                     }
                 };
-                let pass = match self.nfs.gate.admit(lane, &request.arrival) {
+                let bytes = request.args.len() + MOUNTED_LEN;
+                let pass = match self.nfs.gate.admit(lane, &request.arrival, bytes as u64) {
                     Admission::Admitted(pass) => pass,
                     Admission::Full => return Ok(Handled::Busy),
                     Admission::Stalled => {

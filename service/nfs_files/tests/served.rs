@@ -40,8 +40,13 @@ fn instance(folder: &Path, boot: u64) -> Server {
     };
     let files = HostThreads::new(exported(7, folder));
     let sizes = Sizes { read_max: 32 << 10, write_max: 32 << 10, directory_max: 8 << 10 };
-    let nfs =
-        NfsProgram::new(Arc::new(nfs), files, sizes, sizes, Bounds { export: 8, peer: 8, datagrams: 8 });
+    let nfs = NfsProgram::new(
+        Arc::new(nfs),
+        files,
+        sizes,
+        sizes,
+        Bounds { export: 8, peer: 8, datagrams: 8, export_bytes: 16 << 20, peer_bytes: 8 << 20 },
+    );
     let mount = MountProgram::new(nfs.sibling(), Arc::new(Mounts::new(16)));
     let limits = DuplicateLimits { calls: 64, age: Duration::from_secs(60) };
     Server::new(vec![Box::new(nfs), Box::new(mount)], limits, boot).expect("two programs")

@@ -8,7 +8,7 @@ use twinpath_rpc::client::{Auth, Call, Reply};
 use twinpath_rpc::nfs3_types::mount::mountstat3;
 use twinpath_rpc::nfs3_types::nfs3::*;
 use twinpath_rpc::nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
-use twinpath_rpc::{DuplicateLimits, Refusal, Server};
+use twinpath_rpc::{Arrival, DuplicateLimits, Outcome, Refusal, Server, Transport};
 use twinpath_service::{OwnMetrics, ProcedureCounts};
 use twinpath_time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ impl Client {
             files.clone(),
             sizes,
             sizes,
-            Bounds { export: 8, peer: 8, datagrams: 8 },
+            Bounds { export: 8, peer: 8, datagrams: 8, export_bytes: 1 << 20, peer_bytes: 20_000 },
         );
         let mount = MountProgram::new(nfs.sibling(), Arc::new(Mounts::new(4)));
         let limits = DuplicateLimits { calls: 64, age: AGE };
@@ -167,6 +167,46 @@ fn mount_has_lanes_of_its_own() {
     assert_eq!(kept.len(), 16);
     let exports = client.rpc.lanes() / 2;
     assert!(lanes[0] < exports && lanes[1] == lanes[0] + exports, "{lanes:?} of {exports} exports");
+}
+
+#[test]
+fn calls_with_long_results_take_more_room_than_others() {
+    let mut client = Client::new();
+    let file = client.root.clone();
+    let arrival = |port| Arrival {
+        now: Instant::ZERO,
+        peer: SocketAddr::from(([192, 0, 2, 1], port)),
+        transport: Transport::Stream,
+    };
+    // As many calls as are admitted at a time.
+    let mut admitted = |port, procedure: P, args: &[u8]| {
+        let call = message(0, 5, (PROGRAM, VERSION, procedure as u32), args);
+        let mut kept = Vec::new();
+        while let Ok(Outcome::Later(work)) = client.rpc.record(&arrival(port), true, &call, &mut Vec::new()) {
+            kept.push(work);
+        }
+        kept.len()
+    };
+    let read = |count| packed(&READ3args { file: file.clone(), offset: 0, count });
+    assert_eq!(admitted(700, P::NFSPROC3_READ, &read(u32::MAX)), 4, "each as long as it can be, 4 KiB");
+    assert_eq!(admitted(700, P::NFSPROC3_READ, &read(100)), 8, "as many as calls have room");
+    let list = READDIRPLUS3args {
+        dir: file.clone(),
+        cookie: 0,
+        cookieverf: cookieverf3::default(),
+        dircount: 4096,
+        maxcount: 4096,
+    };
+    assert_eq!(admitted(701, P::NFSPROC3_READDIRPLUS, &packed(&list)), 4);
+    let data = vec![0; 4096];
+    let write = WRITE3args {
+        file: file.clone(),
+        offset: 0,
+        count: 4096,
+        stable: stable_how::UNSTABLE,
+        data: Opaque::borrowed(&data),
+    };
+    assert_eq!(admitted(702, P::NFSPROC3_WRITE, &packed(&write)), 4, "their data waits as well");
 }
 
 #[test]
