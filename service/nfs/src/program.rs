@@ -223,12 +223,12 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
             return Ok(Handled::Now);
         }
         if !request.may_defer {
-            return Ok(Handled::Busy);
+            return Ok(Handled::Busy(lane));
         }
         let bytes = request.args.len() + longest(&call, &context.sizes);
         let pass = match self.gate.admit(lane, &request.arrival, bytes as u64) {
             Admission::Admitted(pass) => pass,
-            Admission::Full => return Ok(Handled::Busy),
+            Admission::Full => return Ok(Handled::Busy(lane)),
             // The client tries it again later.
             Admission::Stalled => {
                 return Ok(self.refuse(&call, nfsstat3::NFS3ERR_JUKEBOX, pending, results));
@@ -343,9 +343,11 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                     }
                 };
                 let bytes = request.args.len() + MOUNTED_LEN;
+                // Lanes behind those of NFS: the two gates together admit no more than all lanes have room for.
+                let of_mount = self.nfs.export_lanes() + lane;
                 let pass = match self.nfs.gate.admit(lane, &request.arrival, bytes as u64) {
                     Admission::Admitted(pass) => pass,
-                    Admission::Full => return Ok(Handled::Busy),
+                    Admission::Full => return Ok(Handled::Busy(of_mount)),
                     Admission::Stalled => {
                         results.write_u32(mountstat3::MNT3ERR_SERVERFAULT as u32);
                         meter.count(pending, ended::<T>(Ok(()), &results.buffer()[start..]));
@@ -353,9 +355,8 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                     }
                 };
                 let (path, meter) = (path.to_vec(), meter.clone());
-                // Lanes behind those of NFS: the two gates together admit no more than all lanes have room for.
                 Ok(Handled::LaterIn(
-                    self.nfs.export_lanes() + lane,
+                    of_mount,
                     Box::new(move |results| {
                         let _pass = pass;
                         let out = results.buffer();

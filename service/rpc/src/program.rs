@@ -65,9 +65,9 @@ pub enum Handled {
     /// The same for work of this lane, one of [`Program::lanes`]: threads that do not return block further work of their
     /// lane alone.
     LaterIn(u32, Work),
-    /// There is no room for this work at present, and nothing was done. A record is passed again; a datagram is dropped, and
-    /// its caller repeats it.
-    Busy,
+    /// This lane has no room for the work at present, and nothing was done. A record is passed again, while those behind it
+    /// are served; a datagram is dropped, and its caller repeats it.
+    Busy(u32),
 }
 
 /// For how long the results of a call may be repeated without its program, and the name by which they are

@@ -205,7 +205,7 @@ impl Server {
         self.scratch = out;
         match outcome {
             // A datagram is not kept until there is room: its sender repeats it.
-            Ok(Outcome::NoRoom) => Err(Reason::HandlersBusy),
+            Ok(Outcome::NoRoom | Outcome::Busy(_)) => Err(Reason::HandlersBusy),
             Ok(_) => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
             Err(Reason::RpcHeader) => match self.in_kind(&arrival, false, message)? {
                 Ok(reply) => Ok(reply),
@@ -233,7 +233,7 @@ impl Server {
         self.scratch = out;
         match outcome {
             Ok(Outcome::Later(call)) => Ok(Err(call)),
-            Ok(Outcome::NoRoom) => Err(Reason::HandlersBusy),
+            Ok(Outcome::NoRoom | Outcome::Busy(_)) => Err(Reason::HandlersBusy),
             Ok(Outcome::Done) => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
             Err(Reason::RpcHeader) => self.in_kind(&arrival, true, message),
             Err(reason) => Err(reason),
@@ -259,7 +259,7 @@ impl Server {
                 call.marked = true;
                 Ok(Err(call))
             }
-            Outcome::NoRoom => Err(Reason::HandlersBusy),
+            Outcome::NoRoom | Outcome::Busy(_) => Err(Reason::HandlersBusy),
             Outcome::Done => Ok(Ok(&self.scratch)),
         }
     }
@@ -388,11 +388,11 @@ impl Server {
                 out.truncate(start);
                 return Ok(self.defer(place, lane, xid, ticket, work));
             }
-            Ok(Handled::Busy) => {
+            Ok(Handled::Busy(lane)) => {
                 out.truncate(start);
                 // It may run when it is passed again.
                 ticket.iter_mut().for_each(Ticket::defer);
-                return Ok(Outcome::NoRoom);
+                return Ok(if may_defer { Outcome::Busy(lane) } else { Outcome::NoRoom });
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -481,6 +481,8 @@ pub enum Outcome {
     /// Not handled: its program may have to answer later, and there is no room for that. Pass the message
     /// again when there is.
     NoRoom,
+    /// The same, but only this lane of work has no room.
+    Busy(u32),
 }
 
 /// A call that a thread that may block has yet to answer.

@@ -1,5 +1,7 @@
 //! The RPC server as a service, for kernel sockets and the fast path.
 
+mod aside;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use twinpath_service::{
 
 use twinpath_time::Duration;
 
+use self::aside::{Aside, Waiting};
 use crate::program::{Arrival, Transport};
 use crate::record::{self, RecordError, RecordLimits, Walked};
 use crate::server::{Deferred, Outcome, SHAPES, Server};
@@ -29,12 +32,24 @@ pub struct RpcService {
 }
 
 /// The state of a connection. The owner of the socket keeps, and accounts for, the received part of an
-/// incomplete record.
-#[derive(Clone, Copy, Debug)]
+/// incomplete record, and calls that wait.
+#[derive(Clone, Debug)]
 pub struct RpcConnection {
     peer: SocketAddr,
     /// How far the marks of the incomplete record have been read.
     walked: Walked,
+    /// The calls that wait while others are served, if there are any.
+    aside: Option<Box<Aside>>,
+}
+
+/// Where answering has stopped.
+enum Stopped {
+    /// For now, or for good.
+    Here,
+    /// Behind a call that is to be answered later.
+    Later(Box<Deferred>),
+    /// Behind a call for which its lane has no room, and whose record has this length.
+    Busy { lane: u32, len: usize },
 }
 
 impl RpcService {
@@ -54,27 +69,27 @@ impl RpcService {
 }
 
 impl RpcService {
-    /// Answers the received calls while there is room; stops at a call that is to be answered later.
+    /// Answers the received calls while there is room; stops behind a call that is to be answered later.
     #[inline]
     fn answer(
         &mut self,
         now: Instant,
-        connection: &mut RpcConnection,
+        peer: SocketAddr,
+        walked: &mut Walked,
         rest: &mut &[u8],
         output: &mut Output<'_>,
-    ) -> Option<Box<Deferred>> {
+    ) -> Stopped {
         let may_defer = self.defers && output.has_room_for_work();
-        let arrival = Arrival { now, peer: connection.peer, transport: Transport::Stream };
+        let arrival = Arrival { now, peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
-        let mut stopped = Ok(Outcome::Done);
+        let (mut stopped, mut len) = (Ok(Outcome::Done), 0);
         let fits = output.write_with(|out| {
             // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
                 let before = input;
-                let served = match record::next(&mut input, limits, &mut self.joined, &mut connection.walked)
-                {
+                let served = match record::next(&mut input, limits, &mut self.joined, walked) {
                     Ok(Some(record)) => self.server.record(&arrival, may_defer, record, out),
                     Ok(None) => break,
                     Err(error) => Err(error.reason()),
@@ -82,6 +97,7 @@ impl RpcService {
                 if matches!(served, Ok(Outcome::Done)) {
                     continue;
                 }
+                len = before.len() - input.len();
                 if matches!(served, Ok(Outcome::NoRoom)) {
                     input = before;
                 }
@@ -92,21 +108,76 @@ impl RpcService {
         });
         debug_assert!(fits, "room was looked for before each reply");
         match stopped {
-            Ok(Outcome::Done) => None,
-            Ok(Outcome::Later(call)) => Some(call),
+            Ok(Outcome::Done) => Stopped::Here,
+            Ok(Outcome::Later(call)) => Stopped::Later(call),
+            Ok(Outcome::Busy(lane)) => Stopped::Busy { lane, len },
             Ok(Outcome::NoRoom) => {
                 // Asked now alone: without room, the connection is served again as soon as there is some.
                 if output.may_defer() {
                     // Nothing tells when the program has room again.
                     output.wake_at(now + BUSY_INTERVAL);
                 }
-                None
+                Stopped::Here
             }
             Err(reason) => {
                 output.refuse(reason);
-                None
+                Stopped::Here
             }
         }
+    }
+
+    /// Serves calls again that were set aside, the first one of each lane while it has room.
+    #[cold]
+    fn answer_aside(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        aside: &mut Aside,
+        input: &[u8],
+        output: &mut Output<'_>,
+    ) {
+        let mut from = 0;
+        while let Some((at, Waiting { start, len, .. })) = aside.next(from) {
+            let mut record = &input[start..start + len];
+            match self.answer(now, peer, &mut Walked::default(), &mut record, output) {
+                Stopped::Busy { .. } => from = at + 1,
+                Stopped::Later(call) => {
+                    aside.remove(at);
+                    hand_over(call, output);
+                }
+                Stopped::Here if record.is_empty() => aside.remove(at),
+                // There is no room for anything more.
+                Stopped::Here => break,
+            }
+        }
+    }
+}
+
+/// Hands work over. Replies carry the xid of their calls, so they may leave in any order.
+fn hand_over(call: Box<Deferred>, output: &mut Output<'_>) {
+    let taken = output.later_in(call.lane(), Order::AsDone, || call.run());
+    debug_assert!(taken, "there was room");
+}
+
+impl RpcConnection {
+    /// Sets a call aside that its lane has no room for. Returns whether there is a place for it.
+    #[cold]
+    fn set_aside(&mut self, call: Waiting) -> bool {
+        self.aside.get_or_insert_default().add(call)
+    }
+
+    /// Input before `seen` was looked at. Returns how much of it is used up.
+    #[cold]
+    fn settle(&mut self, now: Instant, seen: usize, output: &mut Output<'_>) -> usize {
+        let Some(aside) = &mut self.aside else { return seen };
+        let used = aside.settle(seen);
+        if aside.is_empty() {
+            self.aside = None;
+        } else {
+            // Nothing tells when a lane has room again.
+            output.wake_at(now + BUSY_INTERVAL);
+        }
+        used
     }
 }
 
@@ -175,7 +246,7 @@ impl Service for RpcService {
     }
 
     fn accept(&mut self, _now: Instant, peer: SocketAddr) -> Result<RpcConnection, Reason> {
-        Ok(RpcConnection { peer, walked: Walked::default() })
+        Ok(RpcConnection { peer, walked: Walked::default(), aside: None })
     }
 
     fn stream(
@@ -185,13 +256,26 @@ impl Service for RpcService {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> usize {
-        let mut rest = input;
-        while let Some(call) = self.answer(now, connection, &mut rest, output) {
-            // Replies carry the xid of their calls, so they may leave in any order.
-            let taken = output.later_in(call.lane(), Order::AsDone, || call.run());
-            debug_assert!(taken, "there was room");
+        let (peer, mut rest) = (connection.peer, input);
+        if let Some(aside) = &mut connection.aside {
+            self.answer_aside(now, peer, aside, input, output);
+            rest = &input[aside.seen()..];
         }
-        input.len() - rest.len()
+        loop {
+            match self.answer(now, peer, &mut connection.walked, &mut rest, output) {
+                Stopped::Here => break,
+                Stopped::Later(call) => hand_over(call, output),
+                Stopped::Busy { lane, len } => {
+                    let start = input.len() - rest.len() - len;
+                    if !connection.set_aside(Waiting { start, len, lane }) {
+                        rest = &input[start..];
+                        break;
+                    }
+                }
+            }
+        }
+        let seen = input.len() - rest.len();
+        if connection.aside.is_none() { seen } else { connection.settle(now, seen, output) }
     }
 
     fn counters(&self) -> Option<Arc<ServiceCounters>> {

@@ -417,7 +417,10 @@ fn a_file_system_that_does_not_answer_stalls_its_own_calls_alone() {
     let getattr = client::packed(&GETATTR3args { object: stuck.clone() });
     let calls =
         [(); CALLS].map(|()| client.send(nfs3::PROGRAM, NFS_PROGRAM::NFSPROC3_GETATTR as u32, &getattr));
-    // On the same connection, and for others.
+    // On the same connection, past those that have no room, and for others.
+    let attributes = client::packed(&GETATTR3args { object: root.clone() });
+    let quick = client.send(nfs3::PROGRAM, NFS_PROGRAM::NFSPROC3_GETATTR as u32, &attributes);
+    assert_eq!(client.next_reply().0, quick, "before those are told to be tried again");
     let file = client.create(&root, "file").expect("made");
     client.write(&file, 0, b"data", stable_how::FILE_SYNC).expect("written");
     let mut other = Client::udp(&place.rig, 1000);

@@ -238,7 +238,7 @@ impl Program for Cached {
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
         match request.args {
             [] => Ok(Handled::Now),
-            _ if !request.may_defer => Ok(Handled::Busy),
+            _ if !request.may_defer => Ok(Handled::Busy(0)),
             _ => Slow.call(request, results),
         }
     }
@@ -273,6 +273,107 @@ fn calls_that_need_no_thread_are_answered_without_room_for_work() {
         assert_eq!(used == stream.len(), is_answered, "procedure {procedure}");
         assert_eq!(later.is_refused(), !is_answered, "it is passed again only if it waits");
     }
+}
+
+/// A program whose calls say their lane. Lanes have room, which the test gives and takes.
+struct Lanes(Arc<Mutex<[u32; 3]>>);
+
+impl Program for Lanes {
+    fn number(&self) -> u32 {
+        Slow.number()
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        Slow.versions()
+    }
+
+    fn results_max(&self) -> usize {
+        Slow.results_max()
+    }
+
+    fn answered_later(&self) -> &[(u32, u32)] {
+        &[(1, 1)]
+    }
+
+    fn lanes(&self) -> u32 {
+        3
+    }
+
+    fn call(&mut self, request: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
+        let lane = u32::from(request.args[3]);
+        match &mut self.0.lock().expect("no panic")[lane as usize] {
+            0 => Ok(Handled::Busy(lane)),
+            room => {
+                *room -= 1;
+                Ok(Handled::LaterIn(lane, Box::new(|_| Ok(()))))
+            }
+        }
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+#[test]
+fn calls_of_other_lanes_go_past_those_whose_lane_has_no_room() {
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let room = Arc::new(Mutex::new([1, 0, 0]));
+    let server = Server::new(vec![Box::new(Lanes(Arc::clone(&room)))], limits, 0).expect("a table");
+    let mut service = RpcService::new(server, LIMITS);
+    let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
+    let call = |xid, procedure, lane| {
+        let (mut record, auth) = (Vec::new(), Auth::none());
+        Call { xid, program: 0x2000_0001, version: 1, procedure, auth: &auth, args: &[0, 0, 0, lane] }
+            .write_record(1 + xid as usize % 3, &mut record);
+        record
+    };
+    let mut unread = Vec::new();
+    // What it answers and hands over, by xid; the peer has sent `more`.
+    let mut serve = |more: &[u8]| {
+        unread.extend_from_slice(more);
+        let (mut bytes, mut later) = (Vec::new(), Later::default());
+        later.allow(100);
+        let mut output = Output::with_later(&mut bytes, 10_000, &mut later);
+        let used = service.stream(Instant::ZERO, &mut connection, &unread, &mut output);
+        let (is_woken, next) = (output.wakes_at() == Some(Instant::ZERO + BUSY_INTERVAL), output.next());
+        assert_eq!(next, Next::Keep);
+        unread.drain(..used);
+        let mut replies = bytes;
+        later.take().for_each(|job| replies.extend(job.work.run()));
+        let (mut reader, mut rest, mut xids) = (RecordReader::new(LIMITS), replies.as_slice(), Vec::new());
+        while let Some(record) = reader.next(&mut rest).expect("within limits") {
+            xids.push(Reply::parse(record).expect("a reply").xid);
+        }
+        (xids, unread.len(), is_woken)
+    };
+    let give = |lane: usize, calls| room.lock().expect("no panic")[lane] += calls;
+    // Of lane 0 the first one has room. NULL is answered at once, and needs none.
+    let calls = [(0, 1, 0), (1, 1, 0), (2, 1, 1), (3, 0, 0), (4, 1, 0), (5, 1, 2)];
+    let calls = calls.map(|(xid, procedure, lane)| call(xid, procedure, lane));
+    let whole: usize = calls[1..].iter().map(Vec::len).sum();
+    assert_eq!(serve(&calls.concat()), (vec![3, 0], whole, true), "the rest waits where it is");
+    give(1, 1);
+    assert_eq!(serve(&[]), (vec![2], whole, true));
+    // A part of a record behind those that wait.
+    let last = call(6, 1, 2);
+    assert_eq!(serve(&last[..30]), (vec![], whole + 30, true));
+    give(2, 2);
+    assert_eq!(serve(&last[30..]), (vec![5, 6], whole + last.len(), true));
+    // The first of a lane comes first.
+    give(0, 1);
+    let after_second = whole - calls[1].len() - calls[2].len() - calls[3].len() + last.len();
+    assert_eq!(serve(&[]), (vec![1], after_second, true));
+    give(0, 1);
+    assert_eq!(serve(&[]), (vec![4], 0, false));
+    // As many as have a place wait. Behind them all do.
+    let many: Vec<u8> = (10..100).flat_map(|xid| call(xid, 1, 0)).collect();
+    give(1, 1);
+    assert_eq!(serve(&[many, call(101, 1, 1)].concat()).0, []);
+    give(0, 80);
+    assert_eq!(serve(&[]).0, (10..90).chain([101]).collect::<Vec<_>>());
+    give(0, 10);
+    assert_eq!(serve(&[]).0, (90..100).collect::<Vec<_>>());
 }
 
 #[test]

@@ -465,8 +465,10 @@ impl<C> Connection<C> {
             return Ok(After::Keep);
         }
         match self.stage {
-            // A service that uses nothing of a full buffer never will, unless it waits for replies.
-            Stage::Open | Stage::StoppingAfterFirst if !room && self.awaited() > 0 => Ok(After::Keep),
+            // A service that uses nothing of a full buffer never will, unless it waits for replies or for a time.
+            Stage::Open | Stage::StoppingAfterFirst if !room && (self.awaited() > 0 || self.has_timer()) => {
+                Ok(After::Keep)
+            }
             Stage::Open | Stage::StoppingAfterFirst if !room => {
                 Ok(After::Close(Closed::For(Reason::RequestTooLarge)))
             }

@@ -185,6 +185,36 @@ fn a_full_buffer_is_too_large_a_request_only_once_nothing_else_is_awaited() {
     assert_eq!(rig.closed, Some(Closed::For(Reason::RequestTooLarge)));
 }
 
+/// Uses nothing until a minute has passed, and says so.
+struct Patient;
+
+impl Service for Patient {
+    type Connection = Instant;
+
+    fn accept(&mut self, now: Instant, _peer: SocketAddr) -> Result<Instant, Reason> {
+        Ok(now + Duration::from_secs(60))
+    }
+
+    fn stream(&mut self, now: Instant, at: &mut Instant, input: &[u8], output: &mut Output<'_>) -> usize {
+        if now >= *at {
+            return input.len();
+        }
+        output.wake_at(*at);
+        0
+    }
+}
+
+#[test]
+fn a_full_buffer_is_no_too_large_request_of_a_service_that_waits_for_a_time() {
+    let mut rig = Rig::new(Patient, LIMITS, None);
+    rig.say("b".repeat(100_000));
+    assert!(rig.is_open(), "it goes on then");
+    rig.now += Duration::from_secs(60);
+    rig.work();
+    rig.turns();
+    assert_eq!((rig.is_open(), rig.received), (true, 100_000));
+}
+
 #[test]
 fn memory_held_for_replies_to_come_is_accounted_for() {
     let mut rig = rig();
