@@ -38,6 +38,7 @@ pub use status::status;
 pub use threads::HostThreads;
 
 use cache::{Cache, Checked, Shared};
+use turns::{Turn, Turns};
 use unsynced::Syncs;
 
 /// Room for entries of a directory that are read at once, bytes.
@@ -101,11 +102,12 @@ pub struct HostExports {
     roots: Vec<Root>,
     descriptors: Arc<Descriptors>,
     syncs: Arc<Syncs>,
+    names: Arc<Turns<Place>>,
 }
 
 impl HostExports {
-    /// Exports directories by these numbers. If `former` exports may still be in use, syncs of one file follow each
-    /// other through both. The verifier changes if a sync fails that no client has asked for.
+    /// Exports directories by these numbers. If `former` exports may still be in use, syncs of one file, and changes of
+    /// the names in one directory, follow each other through both. The verifier changes if a sync fails that no client has asked for.
     ///
     /// # Errors
     /// `/proc` is not there.
@@ -123,7 +125,22 @@ impl HostExports {
         };
         let new = || Arc::new(Syncs::new(Arc::clone(&descriptors), Arc::clone(verifier)));
         let syncs = former.map_or_else(new, |former| Arc::clone(&former.syncs));
-        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs })
+        let names = former.map(|former| Arc::clone(&former.names)).unwrap_or_default();
+        Ok(Self { roots: directories.into_iter().map(root).collect(), descriptors, syncs, names })
+    }
+
+    /// No other thread of this server takes a name from what it stands for in this directory, until the result is dropped:
+    /// between two steps, a name could come to stand for another file.
+    fn turn_of(&self, dir: &HostFile) -> Result<Turn<'_, Place>, Fault> {
+        Ok(self.names.take(place(dir)?))
+    }
+
+    /// The same for two directories, which may be one.
+    fn turns_of(&self, one: &HostFile, other: &HostFile) -> Result<[Option<Turn<'_, Place>>; 2], Fault> {
+        let (one, other) = (place(one)?, place(other)?);
+        // In the order of all threads, so that none waits for a second one while another has that and waits for the first.
+        let first = self.names.take(one.min(other));
+        Ok([Some(first), (one != other).then(|| self.names.take(one.max(other)))])
     }
 
     /// Opens a file for its data by the caller's rights or the server's; the thread acts for the caller from then on.
@@ -246,6 +263,14 @@ fn permitted(answer: Result<(), Errno>) -> Result<bool, Fault> {
         Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok(false),
         Err(errno) => Err(fault(errno)),
     }
+}
+
+/// A directory, whichever exports it is in: the device of its file system, and its number there.
+type Place = (u32, u32, u64);
+
+fn place(dir: &HostFile) -> Result<Place, Fault> {
+    let stat = rustix::fs::statx(&*dir.fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO).map_err(fault)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
 
 /// What a sync is of: the device of a file system, and the key of a file in it. The export is no part of it, as a directory

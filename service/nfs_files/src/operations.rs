@@ -169,6 +169,19 @@ fn fault_of_made(errno: Errno) -> Fault {
     }
 }
 
+/// What is made.
+const fn kind_of(what: &Make<'_>) -> ftype3 {
+    match what {
+        Make::File(_) => ftype3::NF3REG,
+        Make::Directory => ftype3::NF3DIR,
+        Make::Symlink(_) => ftype3::NF3LNK,
+        Make::Block(..) => ftype3::NF3BLK,
+        Make::Character(..) => ftype3::NF3CHR,
+        Make::Socket => ftype3::NF3SOCK,
+        Make::Fifo => ftype3::NF3FIFO,
+    }
+}
+
 /// Whether a handle names a file by this number, as those of ext4, XFS, btrfs and tmpfs do.
 fn has_number(handle: &FileHandle, number: u64) -> bool {
     handle.bytes().as_chunks::<4>().0.iter().any(|word| u32::from_ne_bytes(*word) == number as u32)
@@ -355,6 +368,10 @@ impl Files for HostFiles {
         what: Make<'_>,
         mode: u32,
     ) -> Result<HostFile, Fault> {
+        let _turn = match what {
+            Make::File(_) => None,
+            _ => Some(self.exports.turn_of(dir)?),
+        };
         let _acting = acting(who)?;
         let mode = Mode::from_raw_mode(mode);
         let node = |kind, major, minor| {
@@ -371,6 +388,7 @@ impl Files for HostFiles {
                 let file = rustix::fs::openat(&*dir.fd, name, flags, mode).map_err(fault)?;
                 return self.made(dir, file);
             }
+            // What has no descriptor from its making is opened by its name below.
             Make::Directory => rustix::fs::mkdirat(&*dir.fd, name, mode),
             Make::Symlink(target) => rustix::fs::symlinkat(target, &*dir.fd, name),
             Make::Block(major, minor) => node(FileType::BlockDevice, major, minor),
@@ -379,10 +397,14 @@ impl Files for HostFiles {
             Make::Fifo => node(FileType::Fifo, 0, 0),
         };
         made.map_err(fault)?;
-        find(dir, name, ResolveFlags::empty()).map_err(fault_of_made)
+        let made = find(dir, name, ResolveFlags::empty()).map_err(fault_of_made)?;
+        // Another process of this host waits for nobody.
+        let is_of_kind = attributes(&made)?.type_ as u32 == kind_of(&what) as u32;
+        if is_of_kind { Ok(made) } else { Err(nfsstat3::NFS3ERR_SERVERFAULT.into()) }
     }
 
     fn remove(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
+        let _turn = self.exports.turn_of(dir)?;
         let _acting = acting(who)?;
         let gone = self.kept(dir, name);
         rustix::fs::unlinkat(&*dir.fd, name, AtFlags::empty()).map_err(fault)?;
@@ -391,6 +413,7 @@ impl Files for HostFiles {
     }
 
     fn remove_directory(&mut self, who: &Caller, dir: &HostFile, name: &[u8]) -> Result<(), Fault> {
+        let _turn = self.exports.turn_of(dir)?;
         let _acting = acting(who)?;
         let gone = self.kept(dir, name);
         rustix::fs::unlinkat(&*dir.fd, name, AtFlags::REMOVEDIR).map_err(fault)?;
@@ -404,6 +427,7 @@ impl Files for HostFiles {
         from: (&HostFile, &[u8]),
         to: (&HostFile, &[u8]),
     ) -> Result<(), Fault> {
+        let _turns = self.exports.turns_of(from.0, to.0)?;
         let _acting = acting(who)?;
         let gone = self.kept(to.0, to.1);
         rustix::fs::renameat(&*from.0.fd, from.1, &*to.0.fd, to.1).map_err(fault)?;

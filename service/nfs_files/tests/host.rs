@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_nfs::{
     Caller, Fault, FileId, Files as _, Listed, Make, OpenAs, Rights, SetTime, Sync, ThreadFiles as _,
@@ -31,6 +32,7 @@ fn is_open(path: &Path) -> bool {
 
 struct Host {
     files: HostFiles,
+    exports: Arc<HostExports>,
     root: HostFile,
     who: Caller,
     folder: tempfile::TempDir,
@@ -82,15 +84,54 @@ fn with_host(test: impl FnOnce(Host) + Send + 'static) {
         for path in [folder.path(), &export] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("set");
         }
-        let mut files = HostFiles::new(exported(1, &export));
+        let exports = exported(1, &export);
+        let mut files = HostFiles::new(Arc::clone(&exports));
         let root = files.root(1).expect("there");
-        test(Host { files, root, who: Caller::new(1000, 1000), folder });
+        test(Host { files, exports, root, who: Caller::new(1000, 1000), folder });
     };
     std::thread::spawn(run).join().expect("the test passes");
 }
 
 fn is(status: nfsstat3) -> Option<Fault> {
     Some(Fault::Status(status))
+}
+
+#[test]
+fn what_was_made_is_what_is_returned_whoever_renames_something_to_its_name() {
+    /// Modes by which one tells which of the two has made it.
+    const OURS: u32 = 0o711;
+    const THEIRS: u32 = 0o700;
+    /// Without turns, one of some hundred is another one.
+    const ROUNDS: usize = 3000;
+    with_host(|mut host| {
+        let (exports, root, who) = (Arc::clone(&host.exports), host.root.clone(), host.who);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let other = std::thread::spawn(move || {
+            own_mask().expect("root may");
+            let mut files = HostFiles::new(exports);
+            let mut renamed = 0;
+            while !ends.load(Ordering::Relaxed) {
+                drop(files.make(&who, &root, b"other", Make::Directory, THEIRS));
+                renamed += usize::from(files.rename(&who, (&root, b"other"), (&root, b"name")).is_ok());
+            }
+            renamed
+        });
+        let mut made = 0;
+        while made < ROUNDS {
+            match host.make("name", Make::Directory, OURS) {
+                Ok(dir) => {
+                    assert_eq!(host.files.attributes(&dir).expect("open").mode, OURS, "after {made}");
+                    made += 1;
+                }
+                Err(fault) => assert_eq!(Some(fault), is(nfsstat3::NFS3ERR_EXIST)),
+            }
+            let root = host.root.clone();
+            let _ = host.files.remove_directory(&who, &root, b"name");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(other.join().expect("it renames") > 0);
+    });
 }
 
 #[test]
