@@ -37,11 +37,11 @@ impl Program for Sizes {
             LENGTH => results.write_u32(name.len() as u32),
             SIZE_OF => {
                 let path = String::from_utf8(name.to_vec()).map_err(|_| Refusal::GarbageArguments)?;
-                return Ok(Handled::Later(Box::new(move |results| {
+                return Ok(Handled::later(move |results| {
                     let file = std::fs::read(path).map_err(|_| Refusal::SystemError)?;
                     results.write_u32(file.len() as u32);
                     Ok(())
-                })));
+                }));
             }
             _ => return Err(Refusal::ProcedureUnavailable),
         }

@@ -236,9 +236,9 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
         };
         let (procedure, args) = (request.procedure, request.args.to_vec());
         let (server, files, meter) = (Arc::clone(&self.server), self.files.clone(), self.meter.clone());
-        Ok(Handled::LaterIn(
+        Ok(Handled::Later {
             lane,
-            Box::new(move |results| {
+            work: Box::new(move |results| {
                 let _pass = pass;
                 let call = Call::read(procedure, &args)?;
                 let start = results.buffer().len();
@@ -248,7 +248,7 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
                 meter.count_later(pending, ended::<T>(done, &results.buffer()[start..]));
                 done
             }),
-        ))
+        })
     }
 
     fn define(&mut self, metrics: &mut OwnMetrics) {
@@ -355,9 +355,9 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                     }
                 };
                 let (path, meter) = (path.to_vec(), meter.clone());
-                Ok(Handled::LaterIn(
-                    of_mount,
-                    Box::new(move |results| {
+                Ok(Handled::Later {
+                    lane: of_mount,
+                    work: Box::new(move |results| {
                         let _pass = pass;
                         let out = results.buffer();
                         let start = out.len();
@@ -367,7 +367,7 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                         meter.count_later(pending, ended::<T>(done, &results.buffer()[start..]));
                         done
                     }),
-                ))
+                })
             }
             call => {
                 server.answer_mount(&mounts, &context, call, results.buffer());

@@ -85,7 +85,8 @@ impl Server {
             Err(Fault::Status(status)) => {
                 reply.restart();
                 reply.write_status(turn.after_change(status));
-                turn.write_failure(call, &mut reply);
+                let [first, second] = [turn.first_wcc(), turn.second_wcc()];
+                write_failure(call, &first, &second, &mut reply);
                 Ok(())
             }
         }
@@ -113,23 +114,7 @@ impl Server {
     pub fn refuse(&self, call: &Call<'_>, status: nfsstat3, out: &mut Vec<u8>) {
         let mut reply = Reply::new(out);
         reply.write_status(status);
-        // Each of them is absent: `post_op_attr` is one word then, `wcc_data` two.
-        let words = match call {
-            Call::Null | Call::Getattr { .. } => 0,
-            Call::Setattr { .. }
-            | Call::Write { .. }
-            | Call::Create(_)
-            | Call::Mkdir { .. }
-            | Call::Symlink { .. }
-            | Call::Mknod { .. }
-            | Call::Remove(_)
-            | Call::Rmdir(_)
-            | Call::Commit { .. } => 2,
-            Call::Rename { .. } => 4,
-            Call::Link { .. } => 3,
-            _ => 1,
-        };
-        (0..words).for_each(|_| reply.write_absent());
+        write_failure(call, &Wcc::default(), &Wcc::default(), &mut reply);
     }
 }
 
@@ -198,39 +183,6 @@ impl<'s, F: Files> Turn<'s, '_, F> {
         match status {
             nfsstat3::NFS3ERR_JUKEBOX if self.is_named => nfsstat3::NFS3ERR_SERVERFAULT,
             status => status,
-        }
-    }
-
-    /// What follows the status of a failure (RFC 1813, 3.3): attributes of what the call was about.
-    fn write_failure(&mut self, call: &Call<'_>, reply: &mut Reply<'_>) {
-        match call {
-            Call::Null | Call::Getattr { .. } => {}
-            Call::Setattr { .. }
-            | Call::Write { .. }
-            | Call::Create(_)
-            | Call::Mkdir { .. }
-            | Call::Symlink { .. }
-            | Call::Mknod { .. }
-            | Call::Remove(_)
-            | Call::Rmdir(_)
-            | Call::Commit { .. } => reply.write_wcc(&self.first_wcc()),
-            Call::Rename { .. } => {
-                reply.write_wcc(&self.first_wcc());
-                reply.write_wcc(&self.second_wcc());
-            }
-            Call::Link { .. } => {
-                reply.write_post_op(self.first_wcc().after.as_ref());
-                reply.write_wcc(&self.second_wcc());
-            }
-            Call::Lookup(_)
-            | Call::Access { .. }
-            | Call::Readlink { .. }
-            | Call::Read { .. }
-            | Call::Readdir { .. }
-            | Call::Readdirplus { .. }
-            | Call::Fsstat { .. }
-            | Call::Fsinfo { .. }
-            | Call::Pathconf { .. } => reply.write_post_op(self.first_wcc().after.as_ref()),
         }
     }
 
@@ -313,6 +265,39 @@ impl<'s, F: Files> Turn<'s, '_, F> {
             }
             other => other,
         }
+    }
+}
+
+/// What follows the status of a failure (RFC 1813, 3.3): attributes of what the call was about.
+fn write_failure(call: &Call<'_>, first: &Wcc, second: &Wcc, reply: &mut Reply<'_>) {
+    match call {
+        Call::Null | Call::Getattr { .. } => {}
+        Call::Setattr { .. }
+        | Call::Write { .. }
+        | Call::Create(_)
+        | Call::Mkdir { .. }
+        | Call::Symlink { .. }
+        | Call::Mknod { .. }
+        | Call::Remove(_)
+        | Call::Rmdir(_)
+        | Call::Commit { .. } => reply.write_wcc(first),
+        Call::Rename { .. } => {
+            reply.write_wcc(first);
+            reply.write_wcc(second);
+        }
+        Call::Link { .. } => {
+            reply.write_post_op(first.after.as_ref());
+            reply.write_wcc(second);
+        }
+        Call::Lookup(_)
+        | Call::Access { .. }
+        | Call::Readlink { .. }
+        | Call::Read { .. }
+        | Call::Readdir { .. }
+        | Call::Readdirplus { .. }
+        | Call::Fsstat { .. }
+        | Call::Fsinfo { .. }
+        | Call::Pathconf { .. } => reply.write_post_op(first.after.as_ref()),
     }
 }
 

@@ -61,13 +61,23 @@ pub enum Handled {
     Now,
     /// A thread that may block must do this work. Its caller waits, other calls do not. Results written so
     /// far are discarded.
-    Later(Work),
-    /// The same for work of this lane, one of [`Program::lanes`]: threads that do not return block further work of their
-    /// lane alone.
-    LaterIn(u32, Work),
+    Later {
+        /// One of [`Program::lanes`]: threads that do not return block further work of their lane alone.
+        lane: u32,
+        /// The work.
+        work: Work,
+    },
     /// This lane has no room for the work at present, and nothing was done. A record is passed again, while those behind it
     /// are served; a datagram is dropped, and its caller repeats it.
     Busy(u32),
+}
+
+impl Handled {
+    /// Work for a thread that may block, of a program that has one lane.
+    #[must_use]
+    pub fn later(work: impl FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send + 'static) -> Self {
+        Self::Later { lane: 0, work: Box::new(work) }
+    }
 }
 
 /// For how long the results of a call may be repeated without its program, and the name by which they are
@@ -202,7 +212,7 @@ pub trait Program: Send {
         None
     }
 
-    /// How many lanes the work of [`Handled::LaterIn`] has, numbered from 0.
+    /// How many lanes the work of [`Handled::Later`] has, numbered from 0.
     fn lanes(&self) -> u32 {
         1
     }

@@ -380,11 +380,7 @@ impl Server {
                 debug_assert!(out.len() - start <= self.record_reply_max(), "results_max says otherwise");
                 self.counters.answered.add(1);
             }
-            Ok(Handled::Later(work)) => {
-                out.truncate(start);
-                return Ok(self.defer(place, 0, xid, ticket, work));
-            }
-            Ok(Handled::LaterIn(lane, work)) => {
+            Ok(Handled::Later { lane, work }) => {
                 out.truncate(start);
                 return Ok(self.defer(place, lane, xid, ticket, work));
             }

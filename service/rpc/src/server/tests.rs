@@ -65,19 +65,19 @@ impl Program for Sample {
             DOUBLE_LATER => {
                 results.write_u32(0xdead_beef);
                 let number = args.u32()?;
-                return Ok(Handled::Later(Box::new(move |results| {
+                return Ok(Handled::later(move |results| {
                     results.write_u32(2 * number);
                     if number > 100 { Err(Refusal::SystemError) } else { Ok(()) }
-                })));
+                }));
             }
             COUNT_LATER => {
                 self.runs += 1;
                 let runs = self.runs;
-                return Ok(Handled::Later(Box::new(move |results| {
+                return Ok(Handled::later(move |results| {
                     assert!(runs < 3, "the third one fails");
                     results.write_u32(runs);
                     Ok(())
-                })));
+                }));
             }
             _ => return Err(Refusal::ProcedureUnavailable),
         }
@@ -636,7 +636,7 @@ impl Program for KeepsAll {
     }
 
     fn call(&mut self, _: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
-        Ok(if self.later { Handled::Later(Box::new(|_| Ok(()))) } else { Handled::Now })
+        Ok(if self.later { Handled::later(|_| Ok(())) } else { Handled::Now })
     }
 
     fn for_worker(&self) -> Box<dyn Program> {

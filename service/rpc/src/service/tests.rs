@@ -167,10 +167,10 @@ impl Program for Slow {
 
     fn call(&mut self, request: &Request<'_>, _: &mut Results<'_>) -> Result<Handled, Refusal> {
         let argument = request.args.to_vec();
-        Ok(Handled::Later(Box::new(move |results| {
+        Ok(Handled::later(move |results| {
             results.write(&argument);
             Ok(())
-        })))
+        }))
     }
 
     fn for_worker(&self) -> Box<dyn Program> {
@@ -305,7 +305,7 @@ impl Program for Lanes {
             0 => Ok(Handled::Busy(lane)),
             room => {
                 *room -= 1;
-                Ok(Handled::LaterIn(lane, Box::new(|_| Ok(()))))
+                Ok(Handled::Later { lane, work: Box::new(|_| Ok(())) })
             }
         }
     }
