@@ -26,6 +26,7 @@ mod once;
 mod other_users;
 mod output;
 mod paths;
+mod rds;
 mod reflex;
 mod reload;
 mod rig;
