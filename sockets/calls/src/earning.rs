@@ -152,6 +152,7 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
         };
         let outcome = requests[at].asking.go_on(socket);
         if !matches!(outcome, Ok(None)) {
+            IS_SILENT.store(false, Ordering::Relaxed);
             requests.swap_remove(at);
         }
         outcome
@@ -159,23 +160,26 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
     went_on.unwrap_or(Ok(None))
 }
 
-/// Waits until a request for a socket may have been answered, some milliseconds at most.
-///
-/// # Errors
-/// The connection to the owner is broken.
-pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), WhyKernel> {
+/// An owner was waited for in vain, and none has answered since. The connection to it may be over: it is not kept there.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// An owner was waited for in vain: until one answers, no further socket is to wait.
+pub(crate) fn set_silent() {
+    IS_SILENT.store(true, Ordering::Relaxed);
+}
+
+/// Whether an owner was waited for in vain, and none has answered since.
+pub(crate) fn is_silent() -> bool {
+    IS_SILENT.load(Ordering::Relaxed)
+}
+
+/// The owner that was asked for a lease for the socket, to wait for its answer; `None` while another thread is there.
+pub(crate) fn owner_of(descriptor: c_int) -> Option<Arc<Connection>> {
     let owner = with_requests(|requests| {
         let request = requests.iter().find(|request| request.descriptor == descriptor);
         request.and_then(|request| request.asking.owner())
     });
-    // Without the lock: another thread may take the answer up.
-    match owner.flatten() {
-        Some(owner) => owner.wait_for_answer().map_err(|error| WhyKernel::Lend(error.into())),
-        None => {
-            std::thread::yield_now();
-            Ok(())
-        }
-    }
+    owner.flatten()
 }
 
 /// How long a socket that is closed waits for an owner that holds it. It usually takes an owner some 50 us to let it go, and longer if it

@@ -29,7 +29,8 @@ mod place;
 
 pub(crate) use asking::note_membership;
 pub use asking::{
-    TakenUp, ask, is_asked, is_earning, is_time_to_look, received, set_earning, take_up, take_up_now,
+    Next, TakenUp, Waited, after_step, ask, is_asked, is_earning, is_time_to_look, received, set_earning,
+    take_steps, take_up,
 };
 
 use forked::is_table_own;

@@ -100,6 +100,9 @@ pub enum WhyKernel {
     /// The owner was asked.
     #[error("the owner of the interface has not answered yet")]
     NotAnswered,
+    /// A socket that was to have its lease when it was bound does not wait for longer.
+    #[error("the owner of the interface has not answered within {0} s")]
+    Silent(u64),
     /// They give none.
     #[error("{0}")]
     Lend(#[from] LendError),

@@ -1,14 +1,15 @@
 //! Decides for each UDP socket whether it gets a lease. When the socket first receives, the rules decide. Then it has
 //! to earn a lease, by receiving enough. Then the owner of the interface is asked, and a later call takes up the
-//! answer. No call of the program waits for any of this, unless a rule says so (`lease = "at-bind"`), and it is done on a stack of its own:
-//! a lease begins with some 50 KiB of what is learnt about arrivals.
+//! answer. No call of the program waits for any of this, unless a rule says so (`lease = "at-bind"`): then `bind` waits for as long as an
+//! owner may take, on the program's own stack. All else is done on a stack of its own: a lease begins with some 50 KiB of what is learnt
+//! about arrivals.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 
 use libc::c_int;
-use twinpath_calls::table::{self, TakenUp};
-use twinpath_calls::{Access, OfProcess, WhyKernel, epoll};
+use twinpath_calls::table::{self, Next, TakenUp, Waited};
+use twinpath_calls::{Access, WhyKernel, epoll};
+use twinpath_leases::lending::PATIENCE;
 use twinpath_leases::rules::{Bound, Rule};
 use twinpath_preloader::{handler, stack};
 
@@ -49,30 +50,35 @@ pub(crate) fn bound(descriptor: c_int) {
     }
     // In a handler nothing is allocated: then it is asked for when the socket has received something.
     if !handler::is_running() {
-        stack::with_room(|| bound_with_room(descriptor));
+        // All signals are held back during a step. The owner is waited for in between, with the program's own stack and signals.
+        table::take_steps(PATIENCE, |waited| {
+            stack::with_room(|| lease_at_bind(descriptor, waited)).unwrap_or(Next::Done)
+        });
     }
 }
 
-fn bound_with_room(descriptor: c_int) {
-    /// One thread at a time, as each takes up whatever has been answered.
-    static ONE: OfProcess<Mutex<()>> = OfProcess::new(Mutex::new(()), || Mutex::new(()));
-    let Some((_, rule, _)) = rule_of(descriptor) else { return };
-    if !rule.at_bind {
-        return;
+/// One step towards the lease of a socket whose rule makes `bind` wait.
+fn lease_at_bind(descriptor: c_int, waited: Waited) -> Next {
+    if !table::is_undecided(descriptor) {
+        return Next::Done;
     }
-    let one = ONE.own().lock();
-    table::set_earning(descriptor);
-    while !ask_with_room(descriptor) {
-        if !table::is_undecided(descriptor) {
-            return;
+    if !table::is_asked(descriptor) {
+        if !rule_of(descriptor).is_some_and(|(_, rule, _)| rule.at_bind) {
+            return Next::Done;
         }
-        // Another thread asks for a socket that has earned a lease.
-        std::thread::yield_now();
+        table::set_earning(descriptor);
+        if !ask_with_room(descriptor) {
+            let goes_on = table::is_undecided(descriptor) && !waited.is_over;
+            return if goes_on { Next::Again } else { Next::Done };
+        }
     }
-    let inside = own::Inside::enter();
-    let taken = table::take_up_now(descriptor, rule.mode);
-    drop((inside, one));
-    has_answer(descriptor, taken);
+    take_up_with_room(descriptor);
+    let _inside = own::Inside::enter();
+    let next = table::after_step(descriptor, waited, PATIENCE);
+    next.unwrap_or_else(|why| {
+        keep_with_kernel(descriptor, &why);
+        Next::Done
+    })
 }
 
 /// A socket about which nothing is decided yet has received this many datagrams by the kernel.

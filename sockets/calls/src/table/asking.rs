@@ -1,10 +1,14 @@
 //! Sockets that have no lease yet and are to have one: they earn it, the owner of the interface is asked for it, and its answer is taken up.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
 use twinpath_leases::WhyKernel;
+use twinpath_leases::lending::Connection;
 use twinpath_leases::sockets::{Access, LentBy};
+use twinpath_sys::clock;
+use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
 use super::{
@@ -127,20 +131,73 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKern
     Ok(is_ours.then_some(TakenUp { by, ifindex }))
 }
 
-/// Waits until the owner has answered what [`ask`] has asked. An owner that stays silent holds the caller up. As [`take_up`].
+/// What a socket that is to have its lease at once does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Nothing: it is decided about, or goes on as any other.
+    Done,
+    /// The same again: another thread is in the way for a moment.
+    Again,
+    /// It waits for this owner's answer.
+    Await(Arc<Connection>),
+}
+
+/// What was waited for before a step of a socket that is to have its lease at once.
+#[derive(Debug)]
+pub struct Waited {
+    /// The owner. The step drops it, which may free memory.
+    pub owner: Option<Arc<Connection>>,
+    /// There is no time left: this is the last step.
+    pub is_over: bool,
+}
+
+/// Takes steps until one is [`Next::Done`], or the time is over. Only a step allocates or takes locks: in between, this waits on the
+/// caller's stack, so that handlers of signals may run, which may also leave by `siglongjmp(3)`.
+pub fn take_steps(patience: Duration, mut step: impl FnMut(Waited) -> Next) {
+    let until = clock::now() + patience;
+    let mut waited = Waited { owner: None, is_over: false };
+    loop {
+        match step(waited) {
+            Next::Done => return,
+            Next::Again => {
+                std::thread::yield_now();
+                waited = Waited { owner: None, is_over: clock::now() >= until };
+            }
+            Next::Await(owner) => {
+                let is_broken = owner.wait_for_answer().is_err();
+                waited = Waited { owner: Some(owner), is_over: is_broken || clock::now() >= until };
+            }
+        }
+        if waited.is_over {
+            step(waited);
+            return;
+        }
+    }
+}
+
+/// After [`take_up`], for a socket that is to have its lease at once: what it does next.
 ///
 /// # Errors
-/// Why the socket gets none.
-pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, WhyKernel> {
-    loop {
-        let taken = take_up(descriptor, mode)?;
-        // It has not earned it.
-        super::place(descriptor).inspect(|(_, place)| place.paying.set_earned(false));
-        if taken.is_some() || !is_asked(descriptor) {
-            return Ok(taken);
-        }
-        earning::wait_for_answer(descriptor)?;
+/// The owner has not answered within the time, and the socket is to stay with the kernel.
+pub fn after_step(
+    descriptor: c_int,
+    Waited { is_over, .. }: Waited,
+    patience: Duration,
+) -> Result<Next, WhyKernel> {
+    // It has not earned the lease.
+    super::place(descriptor).inspect(|(_, place)| place.paying.set_earned(false));
+    if !is_asked(descriptor) {
+        return Ok(Next::Done);
     }
+    if is_over {
+        earning::set_silent();
+        return Err(WhyKernel::Silent(patience.as_secs()));
+    }
+    // Another socket has waited in vain: this one takes the answer up when it comes, as one that has earned its lease.
+    if earning::is_silent() {
+        return Ok(Next::Done);
+    }
+    Ok(earning::owner_of(descriptor).map_or(Next::Again, Next::Await))
 }
 
 /// The socket is in a set of `epoll(7)` from now on, or not any more: what a lease that it gets later has to know. Returns why it gets

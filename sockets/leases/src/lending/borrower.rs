@@ -185,7 +185,9 @@ impl Borrower {
                 Ok(Some(lent)) => return Ok(lent),
                 // What was just opened is followed by the next question at once.
                 Ok(None) if is_to_show && !self.is_waiting() => {}
-                Ok(None) if is_to_show && clock::now() < deadline => self.connection.wait_for_answer()?,
+                Ok(None) if is_to_show && clock::now() < deadline => {
+                    self.connection.wait_for_answer().map_err(|error| self.connection.talk(error))?;
+                }
                 Ok(None) => self.connection.wait(deadline).inspect_err(|_| self.abandon(asked))?,
                 Err(error) => return Err(error),
             }

@@ -18,7 +18,7 @@ use crate::lending::place::Place;
 
 /// How long an owner may take to answer. It waits for the kernel several times, each time for as long as every CPU needs to have
 /// passed a quiet state, which takes seconds on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a thread waits for an answer before it looks whether another one has taken it up.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// At the start of the abstract name that a program's end of a connection has.
@@ -118,7 +118,7 @@ impl Connection {
         &self.path
     }
 
-    fn talk(&self, error: impl Into<io::Error>) -> OwnerError {
+    pub(crate) fn talk(&self, error: impl Into<io::Error>) -> OwnerError {
         OwnerError::Talk { path: self.path.clone(), error: error.into() }
     }
 
@@ -156,15 +156,12 @@ impl Connection {
         OwnerError::Message { path: self.path.clone(), error }
     }
 
-    /// Waits until an answer may be there: another thread may take it up, so it does not wait for long.
+    /// Waits until an answer may be there: another thread may take it up, so it does not wait for long. It allocates nothing.
     ///
     /// # Errors
-    /// [`OwnerError::Talk`]
-    pub fn wait_for_answer(&self) -> Result<(), OwnerError> {
-        match self.wait(clock::now() + LOOK_AGAIN) {
-            Err(OwnerError::Talk { error, .. }) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
-            waited => waited,
-        }
+    /// The connection is closed, or cannot be waited for.
+    pub fn wait_for_answer(&self) -> Result<(), Errno> {
+        self.poll(LOOK_AGAIN)
     }
 
     /// Waits until an answer may be there.
@@ -173,11 +170,14 @@ impl Connection {
         if left == 0 {
             return Err(self.talk(io::Error::from(io::ErrorKind::TimedOut)));
         }
-        let left = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let socket = self.socket.get().map_err(|error| self.talk(error))?;
-        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
+        self.poll(Duration::from_nanos(left)).map_err(|error| self.talk(error))
+    }
+
+    fn poll(&self, most: Duration) -> Result<(), Errno> {
+        let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(self.socket.get()?, PollFlags::IN)], Some(&most)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(self.talk(error)),
+            Err(error) => Err(error),
         }
     }
 

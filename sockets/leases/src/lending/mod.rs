@@ -19,7 +19,7 @@ pub mod message;
 mod place;
 
 pub use borrower::AskedFor;
-pub use connection::{CLIENT_NAME, Connection, OwnerError};
+pub use connection::{CLIENT_NAME, Connection, OwnerError, PATIENCE};
 pub use lender::{Access, LendError, Lender, Open, OwnInterface, owner_socket};
 pub use lent::{Lent, Withdrawal};
 pub use place::{Place, Started};
