@@ -108,6 +108,10 @@ enum Command {
     /// Starts owners for the program of `twinpath run`, which runs it.
     #[command(hide = true)]
     Starter(starter::Args),
+    /// Keeps the sockets of programs for the next `twinpath rds`, if one is killed.
+    #[cfg(feature = "all")]
+    #[command(hide = true)]
+    RdsKeeper(rds::KeeperArgs),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Where the labs went.
@@ -140,6 +144,8 @@ fn main() -> ExitCode {
         Command::Starter(args) => starter::run(&args),
         #[cfg(not(feature = "all"))]
         Command::Starter(args) => starter::run(args),
+        #[cfg(feature = "all")]
+        Command::RdsKeeper(args) => rds::keep(&args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => args.refuse("lab", ""),
         Command::Plain(args) => args.refuse("plain", "plain "),

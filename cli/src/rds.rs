@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use twinpath_config::Sandbox;
 use twinpath_host::Ready;
 use twinpath_rds_daemon::{self as daemon, Config, RdsPlan, SocketLimits};
 use twinpath_rds_socket::default_path;
+use twinpath_sys::child;
 
 use crate::log::{LogArgs, Voice};
 
@@ -50,6 +52,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let voice = crate::log::start(&args.log)?;
     let plan = RdsPlan {
         interfaces: args.interfaces,
+        keeper: Some(begin_keeper),
         listen: args.listen.unwrap_or_else(default_path),
         config: Config {
             generation: 0,
@@ -68,6 +71,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let names = plan.interfaces.join(", ");
     daemon::run(plan, |ready| announce(ready, &names, voice))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[derive(clap::Args)]
+pub(crate) struct KeeperArgs {
+    /// Where it listens for the next daemon.
+    #[arg(long)]
+    at: PathBuf,
+}
+
+/// Keeps what the daemon has, which is its standard input's other end.
+pub(crate) fn keep(args: &KeeperArgs) -> anyhow::Result<ExitCode> {
+    let daemon = std::io::stdin().as_fd().try_clone_to_owned()?;
+    daemon::keeper::run(daemon, &args.at)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this program again, separated from this process, as its keeper.
+fn begin_keeper(socket: OwnedFd, path: &Path) -> std::io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["rds-keeper", "--at"]).arg(path).env_clear().current_dir("/");
+    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).stderr(Stdio::null());
+    child::detach(&mut command);
+    // The spawned process ends immediately, and leaves the keeper running.
+    command.spawn()?.wait()?;
+    Ok(())
 }
 
 /// Prints that programs can connect: one line for programs, the rest for people.

@@ -158,46 +158,50 @@ fn ipv6_and_several_paths() {
     });
 }
 
+/// Sends numbered messages until it is over, then one that says so. Returns their number.
+fn sends(socket: &RdsSocket, to: SocketAddr, is_over: &AtomicBool) -> u64 {
+    let mut number = 0_u64;
+    while !is_over.load(Ordering::Relaxed) {
+        let len = if number % 50 == 0 { 60_000 } else { 8 + number as usize % 900 };
+        let mut text = vec![number as u8; len];
+        text[..8].copy_from_slice(&number.to_le_bytes());
+        socket.send_to(&text, to).unwrap();
+        number += 1;
+    }
+    socket.send_to(&u64::MAX.to_le_bytes(), to).unwrap();
+    number
+}
+
+/// Receives these messages, each once and in order. Returns their number, and how many were left out.
+fn receives(socket: &RdsSocket) -> (u64, u64) {
+    let (mut count, mut expected) = (0, 0);
+    loop {
+        let (text, _) = receive(socket);
+        let number = u64::from_le_bytes(text[..8].try_into().unwrap());
+        if number == u64::MAX {
+            return (count, expected - count);
+        }
+        assert!(number >= expected, "{number} after {expected}");
+        assert!(text[8..].iter().all(|byte| *byte == number as u8));
+        (count, expected) = (count + 1, number + 1);
+    }
+}
+
 #[test]
 fn nothing_is_lost_doubled_or_reordered_by_cut_connections() {
     let Some(hosts) = Hosts::new(&[]) else { return };
     let (client, server) = (hosts.client(4000), hosts.server(4000));
     let cuts: u64 = std::env::var("RDS_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(50);
     let is_over = AtomicBool::new(false);
-    let sends = |socket: &RdsSocket, to: SocketAddr| {
-        let mut number = 0_u64;
-        while !is_over.load(Ordering::Relaxed) {
-            let len = if number % 50 == 0 { 60_000 } else { 8 + number as usize % 900 };
-            let mut text = vec![number as u8; len];
-            text[..8].copy_from_slice(&number.to_le_bytes());
-            socket.send_to(&text, to).unwrap();
-            number += 1;
-        }
-        socket.send_to(&u64::MAX.to_le_bytes(), to).unwrap();
-        number
-    };
-    let receives = |socket: &RdsSocket| {
-        let mut expected = 0;
-        loop {
-            let (text, _) = receive(socket);
-            let number = u64::from_le_bytes(text[..8].try_into().unwrap());
-            if number == u64::MAX {
-                return expected;
-            }
-            assert_eq!(number, expected);
-            assert!(text[8..].iter().all(|byte| *byte == number as u8));
-            expected += 1;
-        }
-    };
     let reconnects = || {
         let paths = paths(&hosts.client);
         let counts = paths.iter().map(|path| path["reconnects"].as_u64().unwrap());
         counts.sum::<u64>() + u64::from(paths.iter().any(|path| path["link"] != "up")) * (1 << 32)
     };
     std::thread::scope(|scope| {
-        let one = scope.spawn(|| sends(&client, to(SERVER, 4000)));
-        let other = scope.spawn(|| sends(&server, to(CLIENT, 4000)));
-        let read = [scope.spawn(|| receives(&server)), scope.spawn(|| receives(&client))];
+        let one = scope.spawn(|| sends(&client, to(SERVER, 4000), &is_over));
+        let other = scope.spawn(|| sends(&server, to(CLIENT, 4000), &is_over));
+        let read = [scope.spawn(|| receives(&server).0), scope.spawn(|| receives(&client).0)];
         let mut before = 0;
         for _ in 0..cuts {
             until("all paths are up, some of them again", || {
@@ -286,4 +290,50 @@ fn what_was_sent_arrives_although_the_program_and_the_daemon_end_at_once() {
     for number in 0..100_u32 {
         assert_eq!(receive(&server).0, number.to_le_bytes());
     }
+}
+
+#[test]
+fn programs_notice_nothing_of_a_daemon_that_is_killed() {
+    let Some(Hosts { rig, mut client, server }) = Hosts::new(&[]) else { return };
+    let sockets = [
+        bound(&programs(&rig, true), CLIENT, 4000),
+        bound(&programs(&rig, false), SERVER, 4000),
+        bound(&programs(&rig, true), CLIENT, 4001),
+    ];
+    let [at_client, at_server, idle] = &sockets;
+    let kills: u64 = std::env::var("RDS_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8);
+    let is_over = AtomicBool::new(false);
+    let life = client.show("rds")["generation"].clone();
+    let (sent, read, client) = std::thread::scope(|scope| {
+        let sent = [
+            scope.spawn(|| sends(at_client, to(SERVER, 4000), &is_over)),
+            scope.spawn(|| sends(at_server, to(CLIENT, 4000), &is_over)),
+        ];
+        let read = [scope.spawn(|| receives(at_server)), scope.spawn(|| receives(at_client))];
+        let mut before = 0;
+        for kill in 0..kills {
+            until("messages flow", || {
+                let now = paths(&server).first().map_or(0, |path| path["next_in"].as_u64().unwrap());
+                let flows = now > before + 50 + kill * 7 % 100;
+                before = if flows { now } else { before };
+                flows
+            });
+            client.kill();
+            client = daemon(&rig, true, &[]).unwrap();
+            assert_eq!(client.show("rds")["generation"], life, "it goes on where the former one was");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        (sent.map(|sent| sent.join().unwrap()), read.map(|read| read.join().unwrap()), client)
+    });
+    println!("{kills} kills; sent {sent:?}; received and left out {read:?}");
+    assert_eq!(read[0], (sent[0], 0), "what programs of the killed daemon have sent is all there");
+    // TCP had acknowledged it, and no program had it.
+    assert_eq!(read[1].0 + read[1].1, sent[1]);
+    at_server.send_to(b"still", to(CLIENT, 4001)).unwrap();
+    assert_eq!(receive(idle).0, b"still");
+    // After an orderly end nothing is kept.
+    assert_eq!(client.interrupt(), Some(0));
+    wait(idle);
+    assert!(matches!(idle.receive(&mut [0; 8]), Err(RdsError::DaemonEnded)));
+    until("the keeper has ended", || !programs(&rig, true).with_extension("kept").exists());
 }

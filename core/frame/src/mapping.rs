@@ -53,6 +53,17 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
+    /// As [`Mapping::of_fd`] from the beginning, but pages that are not used take no memory.
+    ///
+    /// # Errors
+    /// As [`Mapping::of_fd`].
+    pub fn sparse(fd: impl AsFd, len: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint lets the kernel choose an address that no other mapping has.
+        let base = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0)? };
+        Ok(Self { base: NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?, len })
+    }
+
     /// Maps `len` bytes of `fd` that others write; writing to them is a fault.
     ///
     /// # Errors

@@ -546,6 +546,10 @@ impl Rds {
         let path = peer.path(number);
         let is_repeated = header.flags.has(Flags::RETRANSMITTED) && header.sequence < path.next_in;
         if !is_repeated {
+            // The first message that is known of a path may have any place.
+            if path.next_in > 0 && header.sequence > path.next_in {
+                self.drops.count_many(Reason::Missing, header.sequence - path.next_in);
+            }
             path.next_in = header.sequence.wrapping_add(1);
             path.has_taken = true;
             path.waited = Duration::ZERO;

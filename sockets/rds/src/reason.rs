@@ -27,6 +27,9 @@ macro_rules! reasons {
 reasons! {
     /// A message came again, by a new connection, and was there already.
     Repeated => "repeated",
+    /// No message came to this place: TCP had acknowledged it before this host's process was killed, or the peer has given it
+    /// up.
+    Missing => "missing",
     /// No program has the port.
     NoSocket => "no_socket",
     /// The port's program does not read, and its peers send although the port is congested.
@@ -53,7 +56,11 @@ pub struct Drops([u64; Reason::ALL.len()]);
 
 impl Drops {
     pub(crate) fn count(&mut self, reason: Reason) {
-        self.0[reason as usize] += 1;
+        self.count_many(reason, 1);
+    }
+
+    pub(crate) fn count_many(&mut self, reason: Reason, count: u64) {
+        self.0[reason as usize] = self.0[reason as usize].saturating_add(count);
     }
 
     /// The count of a reason.

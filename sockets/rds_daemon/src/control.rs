@@ -15,6 +15,7 @@ use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, Controlled, Door, notify, report_process};
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::{self as report, Report};
+use twinpath_rds_memory::Positions;
 use twinpath_rds_wire::TCP_PORT;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::event_loop::channel::{Receiver, once};
@@ -24,6 +25,7 @@ use twinpath_worker::thread::panics;
 
 use crate::conn::is_host;
 use crate::hub::{Command, Hub};
+use crate::keeper::{self, Found, Keeper};
 use crate::reports::HubReport;
 use crate::{RdsError, RdsPlan};
 
@@ -60,6 +62,29 @@ pub(crate) enum Woken {
     Ended,
 }
 
+fn addresses_of(mirror: &Mirror, plan: &RdsPlan) -> Vec<IpAddr> {
+    let tables = mirror.tables();
+    let links = plan.interfaces.iter().filter_map(|name| tables.link_named(name));
+    let addresses = links.flat_map(|link| tables.addresses(link.ifindex).map(|(address, _)| address));
+    addresses.filter(|address| is_host(*address)).collect()
+}
+
+/// The keeper of a daemon that was killed, or a new one.
+fn find_or_begin(plan: &RdsPlan) -> (Option<Keeper>, Found) {
+    let path = keeper::path_beside(&plan.listen);
+    if let Some((keeper, found)) = Keeper::find(&path) {
+        return (Some(keeper), found);
+    }
+    let Some(begin) = plan.keeper else { return (None, Found::default()) };
+    match Keeper::begin(|socket| begin(socket, &path)) {
+        Ok(keeper) => (Some(keeper), Found::default()),
+        Err(error) => {
+            tracing::warn!("the sockets of programs will not outlive this daemon: {error}");
+            (None, Found::default())
+        }
+    }
+}
+
 impl Daemon {
     pub(crate) fn start(plan: RdsPlan, socket_path: &Path) -> Result<Self, RdsError> {
         // Each socket of a program is a descriptor.
@@ -74,6 +99,7 @@ impl Daemon {
         })?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(std::io::Error::from)?;
         let door = Door::open(&plan.listen)?;
+        let keeper = find_or_begin(&plan);
         let needs = Needs {
             socket: socket_path.to_owned(),
             listeners: vec![door.path().to_owned()],
@@ -87,13 +113,32 @@ impl Daemon {
             let random = clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
             config.generation = (random ^ random >> 32) as u32 | 1;
         }
+        let (keeper, found) = keeper;
+        let former = found.positions.and_then(|positions| Positions::of_fd(positions).ok());
+        let positions = match former {
+            Some(positions) => positions,
+            None => {
+                let positions = Positions::new(config.generation).map_err(std::io::Error::from)?;
+                if let Some(keeper) = &keeper {
+                    keeper.keep_positions(positions.fd()).map_err(std::io::Error::from)?;
+                }
+                positions
+            }
+        };
+        config.generation = positions.generation();
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
-        let mut hub = Hub::new(config, plan.limits, listener, received, Arc::clone(&wake))
-            .map_err(std::io::Error::from)?;
+        let mut hub =
+            Hub::new(config, plan.limits, listener, received, Arc::clone(&wake), (keeper, positions))
+                .map_err(std::io::Error::from)?;
         let (end, ended) = once();
+        let found = found.programs;
+        hub.addresses = addresses_of(&mirror, &plan);
         let run = move || {
-            panics::end_process_on_panic(|| hub.run());
+            panics::end_process_on_panic(|| {
+                hub.recover(found);
+                hub.run();
+            });
             drop(hub);
             // Control may have ended before.
             let _ = end.send(());
@@ -102,9 +147,7 @@ impl Daemon {
         let known = HubReport { rds: report::Rds::default(), drops: Vec::new() };
         let thread = Some(thread);
         let started = clock::now();
-        let daemon = Self { plan, mirror, door, commands, wake, thread, ended, known, confined, started };
-        daemon.tell_addresses();
-        Ok(daemon)
+        Ok(Self { plan, mirror, door, commands, wake, thread, ended, known, confined, started })
     }
 
     pub(crate) fn stop(mut self) {
@@ -122,11 +165,7 @@ impl Daemon {
     }
 
     fn tell_addresses(&self) {
-        let tables = self.mirror.tables();
-        let links = self.plan.interfaces.iter().filter_map(|name| tables.link_named(name));
-        let addresses = links.flat_map(|link| tables.addresses(link.ifindex).map(|(address, _)| address));
-        let addresses: Vec<IpAddr> = addresses.filter(|address| is_host(*address)).collect();
-        self.tell(Command::Addresses(addresses));
+        self.tell(Command::Addresses(addresses_of(&self.mirror, &self.plan)));
     }
 
     fn let_in(&mut self) {

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
 use twinpath_inspect::Counter;
-use twinpath_rds::{Config, ConnId, Delivered, Outgoing, Pair, Piece, Rds, SendError, Token};
+use twinpath_rds::{
+    Config, ConnId, Delivered, Host as _, Outgoing, Pair, Piece, Position, Rds, SendError, Stamp, Token,
+};
+use twinpath_rds_memory::{Entry, Messages, Positions};
 use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
 use twinpath_rds_wire::{CongestionMap, PAYLOAD_MAX, PROBE_PORT};
 use twinpath_sys::send_queue::queued;
@@ -21,8 +24,9 @@ use twinpath_sys::{EventFd, clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
 use crate::conn::{Conn, Read, addresses, is_host};
-use crate::io::{COMMANDS, CONN, Io, Kept, LISTENER, PROGRAM};
-use crate::program::{Program, Wanted};
+use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM};
+use crate::keeper::Keeper;
+use crate::program::{Held, Program};
 use crate::reports::{HubReport, report};
 
 /// Events of one call of the kernel.
@@ -80,7 +84,8 @@ pub(crate) struct Hub {
     pub(crate) rds: Rds,
     pub(crate) io: Io,
     limits: SocketLimits,
-    listener: OwnedFd,
+    listener: Option<OwnedFd>,
+    keeper: Option<Keeper>,
     commands: Receiver<Command>,
     wake: Arc<EventFd>,
     pub(crate) addresses: Vec<IpAddr>,
@@ -91,8 +96,9 @@ pub(crate) struct Hub {
     look_at: Instant,
     look_after: Duration,
     pub(crate) refused: Refused,
-    scratch: Vec<u8>,
     ends_at: Option<Instant>,
+    /// Messages of a former daemon that the engine is to be given.
+    restored: Vec<(Outgoing, Stamp)>,
 }
 
 impl Hub {
@@ -102,15 +108,17 @@ impl Hub {
         listener: OwnedFd,
         commands: Receiver<Command>,
         wake: Arc<EventFd>,
+        (keeper, positions): (Option<Keeper>, Positions),
     ) -> Result<Self, Errno> {
-        let io = Io::new(u64::from(config.generation))?;
+        let io = Io::new(positions)?;
         epoll::add(&io.epoll, &*wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;
         epoll::add(&io.epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         Ok(Self {
             rds: Rds::new(config),
             io,
             limits,
-            listener,
+            listener: Some(listener),
+            keeper,
             commands,
             wake,
             addresses: Vec::new(),
@@ -120,8 +128,8 @@ impl Hub {
             look_at: Instant::NEVER,
             look_after: LOOK.0,
             refused: Refused::default(),
-            scratch: vec![0; HEAD_LEN + PAYLOAD_MAX + 1],
             ends_at: None,
+            restored: Vec::new(),
         })
     }
 
@@ -156,12 +164,18 @@ impl Hub {
         }
     }
 
-    /// Whether an orderly end is over.
-    fn is_over(&self) -> bool {
+    /// Whether an orderly end is over: all that programs have sent is acknowledged, then all is read that TCP has acknowledged.
+    fn is_over(&mut self) -> bool {
         let Some(ends_at) = self.ends_at else { return false };
-        let waits =
-            self.rds.peers().any(|peer| peer.held > 0 || peer.paths.iter().any(|path| path.queued > 0));
-        !waits || clock::now() >= ends_at
+        let waits = self.io.programs.values().any(|program| !program.is_over())
+            || self.rds.peers().any(|peer| peer.held > 0 || peer.paths.iter().any(|path| path.queued > 0));
+        if !waits && !self.io.is_last {
+            self.io.is_last = true;
+            for id in self.io.conns.keys().copied().collect::<Vec<_>>() {
+                self.io.finish(id);
+            }
+        }
+        self.io.is_last && self.io.conns.is_empty() || clock::now() >= ends_at
     }
 
     /// Does what the events of a turn have left to do, until nothing is left.
@@ -204,10 +218,17 @@ impl Hub {
                 // Nobody may wait for it any more.
                 Command::Report(answer) => drop(answer.try_send(report(self))),
                 Command::End => {
-                    self.ends_at = Some(clock::now() + END_WITHIN);
-                    // Programs send no more; what they receive they still have.
-                    let programs = self.io.programs.values_mut().map(|program| program.send_max = 0);
-                    programs.for_each(drop);
+                    if let Some(keeper) = self.keeper.take() {
+                        keeper.end();
+                    }
+                    self.ends_at = Some(self.ends_at.unwrap_or_else(|| clock::now() + END_WITHIN));
+                    // Peers connect no more, and programs send no more. What they have sent is read, and what comes for them
+                    // they can still receive.
+                    self.listener = None;
+                    for program in self.io.programs.values() {
+                        // One that has closed its end is read in any case.
+                        let _ = shutdown(&program.socket, Shutdown::Read);
+                    }
                 }
             }
         }
@@ -222,16 +243,92 @@ impl Hub {
         if fd_passing::send(&socket, &welcome, &[self.io.maps.fd()]).is_err() {
             return;
         }
+        let messages = match Messages::new() {
+            Ok(messages) => messages,
+            Err(error) => {
+                tracing::error!("a program gets no socket: {error}");
+                return self.refused.sockets.add(1);
+            }
+        };
         let number = self.next_program;
         self.next_program += 1;
-        self.io.programs.insert(number, Program::new(socket, user, pid));
+        if let Some(keeper) = &self.keeper
+            && let Err(error) = keeper.keep(number, socket.as_fd(), messages.fd())
+        {
+            tracing::error!("the sockets of programs will not outlive this daemon: {error}");
+            self.keeper = None;
+        }
+        self.io.programs.insert(number, Program::new(socket, user, pid, messages));
         self.io.watch_program(number);
+    }
+
+    /// Goes on with what a daemon has left that was killed.
+    pub(crate) fn recover(&mut self, programs: BTreeMap<u64, (OwnedFd, OwnedFd)>) {
+        let now = clock::now();
+        for (local, remote, path, record) in self.io.positions.iter().collect::<Vec<_>>() {
+            let position = Position {
+                next_out: record.next_out,
+                next_in: record.next_in,
+                peer_generation: record.peer_generation,
+                paths: record.paths,
+                port_path: record.port_path,
+            };
+            self.rds.recover(Pair { local, remote }, path, &position);
+        }
+        for (number, (socket, messages)) in programs {
+            let messages = match Messages::of_fd(messages) {
+                Ok(messages) => messages,
+                Err(error) => {
+                    tracing::error!("a program's socket ends, as its messages cannot be read: {error}");
+                    continue;
+                }
+            };
+            let peer = twinpath_sys::socket_kind::peer(&socket);
+            let (user, pid) = peer.map_or((0, None), |peer| (peer.user, peer.pid()));
+            self.next_program = self.next_program.max(number + 1);
+            self.io.programs.insert(number, Program::former(socket, user, pid, messages));
+            self.recover_program(now, number);
+        }
+        self.finish_turn(now);
+    }
+
+    fn recover_program(&mut self, now: Instant, number: u64) {
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        let kept = program.messages.kept();
+        let left = program.messages.left().first_chunk::<HEAD_LEN>().and_then(Head::parse);
+        if let Some((local, source)) = program.local {
+            self.io.ports.insert((local, source), number);
+            for (entry, placed) in kept {
+                let to = program.messages.to(entry);
+                let Some(placed) = placed else {
+                    // The last one, which was not given a place yet.
+                    program.held = Some(Held::Kept(entry));
+                    continue;
+                };
+                let (token, len) = (Token(self.next_token), program.messages.payload(entry).len());
+                self.next_token += 1;
+                program.unacknowledged += len;
+                self.io.messages.insert(token, (number, entry));
+                let pair = Pair { local, remote: to.ip() };
+                let outgoing = Outgoing { pair, source, destination: to.port(), token, len: len as u32 };
+                self.restored.push((outgoing, Stamp { path: placed.path, sequence: placed.sequence }));
+            }
+        }
+        if let Some(head) = left {
+            let len = HEAD_LEN + if head.kind == Kind::Send { head.value as usize } else { 0 };
+            self.program_says(now, number, &head, len.min(HEAD_LEN + PAYLOAD_MAX));
+        }
+        for (outgoing, stamp) in std::mem::take(&mut self.restored) {
+            self.rds.restore(now, &outgoing, stamp, &mut self.io);
+        }
+        self.io.may_send.insert(number);
     }
 
     fn accept(&mut self, now: Instant) {
         for _ in 0..TURN_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
+            let Some(listener) = &self.listener else { return };
+            let socket = match accept_with(listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(_) => return,
@@ -304,12 +401,15 @@ impl Hub {
     /// Writes what the engine has for a connection.
     fn write(&mut self, now: Instant, id: ConnId) {
         loop {
-            let Io { conns, messages, .. } = &mut self.io;
+            let Io { conns, messages, programs, .. } = &mut self.io;
             let Some(conn) = conns.get_mut(&id).filter(|conn| conn.is_connected) else { return };
             let part = |piece| match piece {
                 Piece::Bytes(bytes) => IoSlice::new(bytes),
                 Piece::Payload { token, from } => {
-                    IoSlice::new(messages.get(&token).map_or(&[], |kept| &kept.payload[from..]))
+                    let kept = messages.get(&token).and_then(|(number, entry)| {
+                        Some(&programs.get(number)?.messages.payload(*entry)[from..])
+                    });
+                    IoSlice::new(kept.unwrap_or_default())
                 }
             };
             let parts: Vec<IoSlice<'_>> = self.rds.pieces(id).take(PARTS_MAX).map(part).collect();
@@ -399,27 +499,34 @@ impl Hub {
     /// Reads what a program says.
     fn hear(&mut self, now: Instant, number: u64) {
         for _ in 0..TURN_MAX {
-            let Some(program) = self.io.programs.get(&number) else { return };
+            let Some(program) = self.io.programs.get_mut(&number) else { return };
             if !program.may_send() {
                 return;
             }
+            let Program { socket, messages, .. } = program;
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let len = match recv(&program.socket, &mut self.scratch[..], flags) {
-                Ok((_, 0)) => return self.program_ended(number),
-                Ok((_, len)) => len,
+            let len = match messages.stage(|stage| recv(&*socket, stage, flags).map(|(_, len)| len)) {
+                Ok(0) => return self.program_ended(number),
+                Ok(len) => len,
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(_) => return self.program_ended(number),
             };
-            let head =
-                self.scratch.first_chunk::<HEAD_LEN>().filter(|_| len >= HEAD_LEN).and_then(Head::parse);
-            let Some(head) = head.filter(|_| len < self.scratch.len()) else {
-                self.refused.faults.add(1);
-                continue;
+            let head = messages.staged(len).first_chunk::<HEAD_LEN>().and_then(Head::parse);
+            let is_whole = |head: &Head| {
+                let payload = if head.kind == Kind::Send { head.value as usize } else { 0 };
+                len == HEAD_LEN + payload && payload <= PAYLOAD_MAX
             };
-            self.program_says(now, number, &head, len);
+            match head.filter(is_whole) {
+                Some(head) => self.program_says(now, number, &head, len),
+                None => {
+                    messages.unstage();
+                    self.refused.faults.add(1);
+                }
+            }
         }
     }
 
+    /// A program has said this; the message is staged.
     fn program_says(&mut self, now: Instant, number: u64, head: &Head, len: usize) {
         let Some(program) = self.io.programs.get_mut(&number) else { return };
         let address = SocketAddr::new(head.address, head.port);
@@ -443,14 +550,18 @@ impl Hub {
             Kind::Send => {
                 let to =
                     if head.port == 0 && head.address.is_unspecified() { program.to } else { Some(address) };
-                let Some(to) = to.filter(|_| program.local.is_some()) else {
-                    return self.refused.faults.add(1);
-                };
-                program.sent += 1;
-                program.held = Some(Wanted { to, payload: self.scratch[HEAD_LEN..len].to_vec() });
-                self.send_held(now, number);
+                if let Some(to) = to.filter(|_| program.local.is_some()) {
+                    program.sent += 1;
+                    program.held = Some(Held::Staged(to, len - HEAD_LEN));
+                    return self.send_held(now, number);
+                }
+                self.refused.faults.add(1);
             }
             Kind::Welcome | Kind::Bound | Kind::Message => self.refused.faults.add(1),
+        }
+        if let Some(program) = self.io.programs.get_mut(&number) {
+            program.note();
+            program.messages.unstage();
         }
     }
 
@@ -481,16 +592,29 @@ impl Hub {
     /// Sends the message that a program wants to send, if it can be.
     fn send_held(&mut self, now: Instant, number: u64) {
         if let Some(program) = self.io.programs.get_mut(&number)
-            && let (Some((local, source)), Some(wanted)) = (program.local, program.held.take())
+            && let (Some((local, source)), Some(held)) = (program.local, program.held.take())
         {
-            let pair = Pair { local, remote: wanted.to.ip().to_canonical() };
-            let kept = if self.addresses.contains(&pair.remote) {
-                self.send_here(pair, source, wanted)
-            } else {
-                self.send_away(now, number, pair, source, wanted)
+            let kept = match held {
+                Held::Kept(entry) => Some(entry),
+                Held::Staged(to, len) => {
+                    let kept = program.messages.keep(to, HEAD_LEN, len);
+                    if kept.is_none() {
+                        program.held = Some(held);
+                    }
+                    kept
+                }
             };
-            if let (Some(program), Some(wanted)) = (self.io.programs.get_mut(&number), kept) {
-                program.held = Some(wanted);
+            if let Some(entry) = kept {
+                let to = program.messages.to(entry);
+                let pair = Pair { local, remote: to.ip().to_canonical() };
+                let is_sent = if self.addresses.contains(&pair.remote) {
+                    self.send_here(number, pair, [source, to.port()], entry)
+                } else {
+                    self.send_away(now, number, pair, [source, to.port()], entry)
+                };
+                if let Some(program) = self.io.programs.get_mut(&number).filter(|_| !is_sent) {
+                    program.held = Some(Held::Kept(entry));
+                }
             }
         }
         self.io.watch_program(number);
@@ -510,58 +634,59 @@ impl Hub {
         }
     }
 
-    /// Sends a message to a program of this host. Returns it if it has to wait.
-    fn send_here(&mut self, pair: Pair, source: u16, wanted: Wanted) -> Option<Wanted> {
-        let from = SocketAddr::new(pair.local, source);
-        let (local, port) = (pair.remote, wanted.to.port());
+    /// Sends a message to a program of this host. Returns whether it is sent or dropped, and need not wait.
+    fn send_here(&mut self, number: u64, pair: Pair, [source, port]: [u16; 2], entry: Entry) -> bool {
+        let (from, local) = (SocketAddr::new(pair.local, source), pair.remote);
         if port == 0 {
             // A ping: the answer comes from port 0.
             let _ = self.io.put(pair.local, source, SocketAddr::new(pair.remote, 0), &[]);
-            return None;
+        } else {
+            let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
+            if receiver.is_some_and(Program::is_congested) {
+                return false;
+            }
+            let program = self.io.programs.get(&number);
+            let payload = program.map(|program| program.messages.payload(entry).to_vec()).unwrap_or_default();
+            if self.io.put(local, port, from, &payload) != Delivered::Yes {
+                self.refused.unreachable.add(1);
+            }
         }
-        let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
-        if receiver.is_some_and(Program::is_congested) {
-            return Some(wanted);
-        }
-        if self.io.put(local, port, from, &wanted.payload) != Delivered::Yes {
-            self.refused.unreachable.add(1);
-        }
-        None
+        self.release(number, entry);
+        true
     }
 
-    /// Sends a message to another host. Returns it if it has to wait.
-    fn send_away(
-        &mut self,
-        now: Instant,
-        number: u64,
-        pair: Pair,
-        source: u16,
-        wanted: Wanted,
-    ) -> Option<Wanted> {
-        if !is_host(pair.remote) || pair.local.is_ipv4() != pair.remote.is_ipv4() {
-            self.refused.unreachable.add(1);
-            return None;
-        }
+    /// Sends a message to another host. Returns as above.
+    fn send_away(&mut self, now: Instant, number: u64, pair: Pair, ports: [u16; 2], entry: Entry) -> bool {
+        let is_family = pair.local.is_ipv4() == pair.remote.is_ipv4();
         let token = Token(self.next_token);
-        let len = wanted.payload.len();
-        let outgoing = Outgoing { pair, source, destination: wanted.to.port(), token, len: len as u32 };
-        self.io.messages.insert(token, Kept { program: number, payload: wanted.payload });
-        match self.rds.send(now, &outgoing, &mut self.io) {
-            Ok(()) => {
-                self.next_token += 1;
-                if let Some(program) = self.io.programs.get_mut(&number) {
-                    program.unacknowledged += len;
-                }
-                None
+        let Some(program) = self.io.programs.get_mut(&number) else { return true };
+        let len = program.messages.payload(entry).len();
+        let [source, destination] = ports;
+        let outgoing = Outgoing { pair, source, destination, token, len: len as u32 };
+        self.io.messages.insert(token, (number, entry));
+        let sent = match is_host(pair.remote) && is_family {
+            true => self.rds.send(now, &outgoing, &mut self.io),
+            false => Err(SendError::TooManyPeers),
+        };
+        let Err(error) = sent else {
+            self.next_token += 1;
+            if let Some(program) = self.io.programs.get_mut(&number) {
+                program.unacknowledged += len;
             }
-            Err(error) => {
-                let payload = self.io.messages.remove(&token)?.payload;
-                if matches!(error, SendError::Congested | SendError::Full) {
-                    return Some(Wanted { to: wanted.to, payload });
-                }
-                self.refused.unreachable.add(1);
-                None
-            }
+            return true;
+        };
+        self.io.messages.remove(&token);
+        if matches!(error, SendError::Congested | SendError::Full) {
+            return false;
+        }
+        self.refused.unreachable.add(1);
+        self.release(number, entry);
+        true
+    }
+
+    fn release(&mut self, number: u64, entry: Entry) {
+        if let Some(program) = self.io.programs.get_mut(&number) {
+            program.messages.release(entry);
         }
     }
 
@@ -582,7 +707,10 @@ impl Hub {
 
     /// All that a program has said is read.
     fn program_ended(&mut self, number: u64) {
-        self.hang_up(number);
+        // At an orderly end of the daemon it has not closed its end: it still receives.
+        if self.ends_at.is_none() {
+            self.hang_up(number);
+        }
         if let Some(program) = self.io.programs.get_mut(&number) {
             program.has_ended = true;
         }
@@ -590,9 +718,11 @@ impl Hub {
     }
 
     fn forget_ended(&mut self, number: u64) {
-        let is_over = |program: &Program| program.has_ended && program.held.is_none();
-        if self.io.programs.get(&number).is_some_and(is_over) {
+        if self.ends_at.is_none() && self.io.programs.get(&number).is_some_and(Program::is_over) {
             self.io.programs.remove(&number);
+            if let Some(keeper) = &self.keeper {
+                keeper.forget(number);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use twinpath_rds::{ConnId, Delivered, Delivery, Host, Pair, Position, Stamp, Token};
-use twinpath_rds_memory::PortMaps;
+use twinpath_rds_memory::{Entry, Placed, PortMaps, Positions, Record};
 use twinpath_rds_wire::CongestionMap;
 
 use crate::conn::Conn;
@@ -18,20 +18,15 @@ pub(crate) const LISTENER: u64 = 1;
 pub(crate) const CONN: u64 = 1 << 62;
 pub(crate) const PROGRAM: u64 = 2 << 62;
 
-/// A message of a program until TCP has acknowledged it.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) program: u64,
-    pub(crate) payload: Vec<u8>,
-}
-
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) epoll: OwnedFd,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) programs: BTreeMap<u64, Program>,
     pub(crate) ports: BTreeMap<(IpAddr, u16), u64>,
-    pub(crate) messages: BTreeMap<Token, Kept>,
+    /// Messages until TCP has acknowledged them: of which program, and which of its own.
+    pub(crate) messages: BTreeMap<Token, (u64, Entry)>,
+    pub(crate) positions: Positions,
     pub(crate) maps: PortMaps,
     /// Connections with something to write.
     pub(crate) to_write: BTreeSet<ConnId>,
@@ -41,26 +36,30 @@ pub(crate) struct Io {
     pub(crate) failed: Vec<ConnId>,
     /// Ports that are congested from now on.
     pub(crate) congested: Vec<(IpAddr, u16)>,
+    /// Connections end, and none is made any more.
+    pub(crate) is_last: bool,
     /// Programs that may send again.
     pub(crate) may_send: BTreeSet<u64>,
     pub(crate) random: u64,
 }
 
 impl Io {
-    pub(crate) fn new(random: u64) -> Result<Self, rustix::io::Errno> {
+    pub(crate) fn new(positions: Positions) -> Result<Self, rustix::io::Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             conns: BTreeMap::new(),
             programs: BTreeMap::new(),
             ports: BTreeMap::new(),
             messages: BTreeMap::new(),
+            random: u64::from(positions.generation()) << 20 | 1,
+            positions,
             maps: PortMaps::new()?,
             to_write: BTreeSet::new(),
             to_read: BTreeSet::new(),
             failed: Vec::new(),
             congested: Vec::new(),
+            is_last: false,
             may_send: BTreeSet::new(),
-            random: random | 1,
         })
     }
 
@@ -130,6 +129,9 @@ impl Io {
 
 impl Host for Io {
     fn connect(&mut self, conn: ConnId, pair: Pair, path: u16) {
+        if self.is_last {
+            return;
+        }
         match Conn::open(pair, path, &mut self.random) {
             Ok(opened) => {
                 self.conns.insert(conn, opened);
@@ -179,9 +181,24 @@ impl Host for Io {
         }
     }
 
-    fn placed(&mut self, _token: Token, _stamp: Stamp) {}
+    fn placed(&mut self, token: Token, stamp: Stamp) {
+        if let Some((number, entry)) = self.messages.get(&token)
+            && let Some(program) = self.programs.get(number)
+        {
+            program.messages.place(*entry, Placed { path: stamp.path, sequence: stamp.sequence });
+        }
+    }
 
-    fn moved(&mut self, _pair: Pair, _path: u16, _position: Position) {}
+    fn moved(&mut self, pair: Pair, path: u16, position: Position) {
+        let record = Record {
+            next_out: position.next_out,
+            next_in: position.next_in,
+            peer_generation: position.peer_generation,
+            paths: position.paths,
+            port_path: position.port_path,
+        };
+        self.positions.set(pair.local, pair.remote, path, &record);
+    }
 
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
         let from = SocketAddr::new(delivery.pair.remote, delivery.source);
@@ -189,10 +206,11 @@ impl Host for Io {
     }
 
     fn released(&mut self, token: Token) {
-        let Some(kept) = self.messages.remove(&token) else { return };
-        let Some(program) = self.programs.get_mut(&kept.program) else { return };
-        program.unacknowledged -= kept.payload.len();
-        self.may_send.insert(kept.program);
+        let Some((number, entry)) = self.messages.remove(&token) else { return };
+        let Some(program) = self.programs.get_mut(&number) else { return };
+        program.unacknowledged -= program.messages.payload(entry).len();
+        program.messages.release(entry);
+        self.may_send.insert(number);
     }
 
     fn congestion(&mut self, pair: Pair, ports: &CongestionMap) {

@@ -8,11 +8,13 @@ mod conn;
 mod control;
 mod hub;
 mod io;
+pub mod keeper;
 mod program;
 mod reports;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use twinpath_attach::mirror::MirrorError;
 use twinpath_config::Sandbox;
@@ -31,6 +33,9 @@ pub struct RdsPlan {
     pub interfaces: Vec<String>,
     /// Where programs connect; its folder is made if it is missing.
     pub listen: PathBuf,
+    /// Begins a process that runs [`keeper::run`] with the descriptor as its standard input, and with the path; `None`: what
+    /// programs have sent does not outlive the daemon.
+    pub keeper: Option<fn(OwnedFd, &Path) -> std::io::Result<()>>,
     /// The engine's settings. Its life is chosen by the daemon if it is 0.
     pub config: Config,
     /// How many sockets programs may have.
@@ -86,7 +91,7 @@ pub fn run(plan: RdsPlan, ready: impl FnOnce(&Ready)) -> Result<(), RdsError> {
         name: &name,
         metrics: plan.metrics,
     };
-    let start = async |_offered, socket: &std::path::Path| control::Daemon::start(plan, socket);
+    let start = async |_offered, socket: &Path| control::Daemon::start(plan, socket);
     let stop = |daemon: control::Daemon| {
         daemon.stop();
         Vec::new()

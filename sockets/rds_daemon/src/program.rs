@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+use twinpath_rds_memory::{Entry, Messages, State};
 use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
 
 /// Bytes of payload that may wait for a program, and that may be unacknowledged (net.core.rmem_default of Linux).
@@ -14,11 +15,13 @@ pub(crate) const LIMIT: usize = 212_992;
 /// What may come beyond for a congested port, until its peers know.
 const ON_ITS_WAY: usize = 4 << 20;
 
-/// A message that a program wants to send.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) to: SocketAddr,
-    pub(crate) payload: Vec<u8>,
+/// A message that a program wants to send, and that has no place yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// It is kept. It finds no room at its peer for now, or its receiver is congested.
+    Kept(Entry),
+    /// It is staged, as there is no room to keep it. To where, and how many bytes of payload.
+    Staged(SocketAddr, usize),
 }
 
 /// A socket of a program.
@@ -29,8 +32,10 @@ pub(crate) struct Program {
     pub(crate) pid: Option<u32>,
     pub(crate) local: Option<(IpAddr, u16)>,
     pub(crate) to: Option<SocketAddr>,
-    /// A message that finds no room for now, or whose receiver is congested. Nothing more is read before it is sent.
-    pub(crate) held: Option<Wanted>,
+    /// Its messages that are not acknowledged.
+    pub(crate) messages: Messages,
+    /// The next one. Nothing more is read before it is sent.
+    pub(crate) held: Option<Held>,
     /// Bytes of payload that are not acknowledged.
     pub(crate) unacknowledged: usize,
     pub(crate) send_max: usize,
@@ -59,10 +64,11 @@ pub(crate) enum Put {
 }
 
 impl Program {
-    pub(crate) fn new(socket: OwnedFd, user: u32, pid: Option<u32>) -> Self {
+    pub(crate) fn new(socket: OwnedFd, user: u32, pid: Option<u32>, messages: Messages) -> Self {
         // The host may allow less.
         let _ = sockopt::set_socket_send_buffer_size(&socket, LIMIT);
         Self {
+            messages,
             socket,
             user,
             pid,
@@ -80,6 +86,36 @@ impl Program {
             sent: 0,
             received: 0,
         }
+    }
+
+    /// The socket of a program that a former daemon has served.
+    pub(crate) fn former(socket: OwnedFd, user: u32, pid: Option<u32>, messages: Messages) -> Self {
+        let state = messages.state();
+        let mut program = Self::new(socket, user, pid, messages);
+        program.local = state.local.map(|local| (local.ip(), local.port()));
+        program.to = state.to;
+        let [send_max, receive_max] = state.limits;
+        if send_max > 0 {
+            program.send_max = send_max as usize;
+        }
+        if receive_max > 0 {
+            program.set_receive_max(receive_max as usize);
+        }
+        program
+    }
+
+    /// Notes for the next daemon what is known of the socket.
+    pub(crate) fn note(&self) {
+        self.messages.set_state(&State {
+            local: self.local.map(|(address, port)| SocketAddr::new(address, port)),
+            to: self.to,
+            limits: [self.send_max as u32, self.receive_max as u32],
+        });
+    }
+
+    /// Whether nothing of it is left to do.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has_ended && self.held.is_none() && self.messages.is_empty()
     }
 
     /// Whether it may send more.

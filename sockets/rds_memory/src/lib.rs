@@ -1,169 +1,27 @@
-//! Memory that the daemon of Reliable Datagram Sockets shares with programs: which ports of which hosts are congested. The
-//! daemon writes it, and programs read it at each send, without a system call.
-#![allow(
-    unsafe_code,
-    reason = "memory that two processes share is read and written by atomics, through its address"
-)]
+//! Memory of the daemon of Reliable Datagram Sockets that others have as well: programs, and the daemon's next life.
+//!
+//! - [`PortMaps`]: which ports are congested, for programs.
+//! - [`Messages`]: the messages of a program that TCP has not acknowledged, and [`Positions`]: how far each path has come. They
+//!   outlive a daemon that is killed, wherever that happens: what is written to them takes effect by one store.
 
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+mod messages;
+mod ports;
+mod positions;
+mod words;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
-use rustix::io::Errno;
-use twinpath_frame::Mapping;
-use twinpath_rds_wire::{CongestionMap, MAP_LEN};
+pub use messages::{Entry, Messages, Placed, State};
+pub use ports::{HOSTS_MAX, PortMaps, PortMapsView};
+pub use positions::{PATHS_KEPT, Positions, Record};
 
-/// Hosts of which there are maps; those beyond have none, and the daemon lets programs wait instead.
-pub const HOSTS_MAX: usize = 256;
-/// Places that are looked at for a host.
-const PROBES: usize = 16;
-/// An address in two words, and whether the place is used.
-const HEAD_LEN: usize = 24;
-const LEN: usize = HOSTS_MAX * (HEAD_LEN + MAP_LEN);
+use std::net::{IpAddr, Ipv6Addr};
 
-/// What the daemon writes.
-#[derive(Debug)]
-pub struct PortMaps {
-    memory: Memory,
-    fd: OwnedFd,
-}
-
-/// What a program reads.
-#[derive(Debug)]
-pub struct PortMapsView(Memory);
-
-#[derive(Debug)]
-struct Memory(Mapping);
-
-impl PortMaps {
-    /// Memory without a host. Others can map it to read it only.
-    ///
-    /// # Errors
-    /// What the kernel returns.
-    pub fn new() -> Result<Self, Errno> {
-        let fd = memfd_create("twinpath-rds-ports", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, LEN as u64)?;
-        let memory = Memory(Mapping::of_fd(&fd, LEN, 0)?);
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
-        Ok(Self { memory, fd })
-    }
-
-    /// What programs map.
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// Writes which ports of a host are congested. A host beyond [`HOSTS_MAX`] is left out.
-    pub fn set(&self, host: IpAddr, ports: &CongestionMap) {
-        let Some(place) = self.memory.place(host, true) else { return };
-        for (number, byte) in ports.as_bytes().iter().enumerate() {
-            let shared = self.memory.byte(place, number);
-            if shared.load(Ordering::Relaxed) != *byte {
-                shared.store(*byte, Ordering::Relaxed);
-            }
-        }
+fn to_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
     }
 }
 
-impl PortMapsView {
-    /// Maps what a daemon has passed.
-    ///
-    /// # Errors
-    /// `EINVAL`: it has another length. What `mmap(2)` returns.
-    pub fn of_fd(fd: impl AsFd) -> Result<Self, Errno> {
-        if usize::try_from(fstat(&fd)?.st_size) != Ok(LEN) {
-            return Err(Errno::INVAL);
-        }
-        Ok(Self(Memory(Mapping::read_only(fd, LEN)?)))
-    }
-
-    /// Whether a port is congested, as far as the daemon knows.
-    #[must_use]
-    pub fn is_congested(&self, host: IpAddr, port: u16) -> bool {
-        let byte = |place| self.0.byte(place, usize::from(port / 8)).load(Ordering::Relaxed);
-        self.0.place(host, false).is_some_and(|place| byte(place) & 1 << (port % 8) != 0)
-    }
-}
-
-impl Memory {
-    /// The place of a host, which is taken if `takes`.
-    fn place(&self, host: IpAddr, takes: bool) -> Option<usize> {
-        let address = match host {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
-        let (high, low) = ((address.to_bits() >> 64) as u64, address.to_bits() as u64);
-        // The multiplier of Fibonacci hashing (Knuth, volume 3, 6.4).
-        let first = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
-        for step in 0..PROBES {
-            let place = (first + step) % HOSTS_MAX;
-            let [used, of_high, of_low] = self.head(place);
-            if used.load(Ordering::Acquire) == 0 {
-                if !takes {
-                    return None;
-                }
-                of_high.store(high, Ordering::Relaxed);
-                of_low.store(low, Ordering::Relaxed);
-                used.store(1, Ordering::Release);
-                return Some(place);
-            }
-            if (of_high.load(Ordering::Relaxed), of_low.load(Ordering::Relaxed)) == (high, low) {
-                return Some(place);
-            }
-        }
-        None
-    }
-
-    fn head(&self, place: usize) -> [&AtomicU64; 3] {
-        assert!(place < HOSTS_MAX);
-        [0, 1, 2].map(|word| {
-            // SAFETY: the memory is LEN bytes long and lives as long as `self`; the address is aligned, as the mapping is
-            // and all lengths before it are multiples of 8. All access is atomic, and a reader only loads.
-            unsafe { self.0.base().add(place * HEAD_LEN + word * 8).cast::<AtomicU64>().as_ref() }
-        })
-    }
-
-    fn byte(&self, place: usize, number: usize) -> &AtomicU8 {
-        assert!(place < HOSTS_MAX && number < MAP_LEN);
-        // SAFETY: as above; a byte needs no alignment.
-        unsafe {
-            self.0.base().add(HOSTS_MAX * HEAD_LEN + place * MAP_LEN + number).cast::<AtomicU8>().as_ref()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_reads_what_the_daemon_writes_and_cannot_write_it() {
-        let maps = PortMaps::new().unwrap();
-        let view = PortMapsView::of_fd(maps.fd()).unwrap();
-        let host: IpAddr = [10, 0, 0, 2].into();
-        assert!(!view.is_congested(host, 7));
-        let mut ports = CongestionMap::default();
-        ports.set(7, true);
-        maps.set(host, &ports);
-        assert!(view.is_congested(host, 7) && !view.is_congested(host, 8));
-        assert!(!view.is_congested("fd00::2".parse().unwrap(), 7));
-        ports.set(7, false);
-        maps.set(host, &ports);
-        assert!(!view.is_congested(host, 7));
-        assert_eq!(Mapping::with_children(maps.fd(), LEN, 0).err(), Some(Errno::PERM));
-    }
-
-    #[test]
-    fn hosts_beyond_the_room_have_no_map() {
-        let maps = PortMaps::new().unwrap();
-        let view = PortMapsView::of_fd(maps.fd()).unwrap();
-        let mut ports = CongestionMap::default();
-        ports.set(1, true);
-        let hosts = (0..1000_u32).map(|number| IpAddr::from(number.to_be_bytes()));
-        hosts.clone().for_each(|host| maps.set(host, &ports));
-        let known = hosts.filter(|host| view.is_congested(*host, 1)).count();
-        assert!((200..=HOSTS_MAX).contains(&known), "{known}");
-    }
+fn from_bits(high: u64, low: u64) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))).to_canonical()
 }

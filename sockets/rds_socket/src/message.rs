@@ -12,7 +12,7 @@ pub enum Kind {
     Bind,
     /// From a program: the receiver of messages that name none.
     Connect,
-    /// From a program: send the payload to the address and port; port 0 with the unspecified address: where it is connected.
+    /// From a program: send the payload, which has `value` bytes, to the address and port; port 0 with the unspecified address: where it is connected.
     Send,
     /// From a program: `value` bytes may wait for it, `port` being 0; or be unacknowledged, `port` being 1.
     Limit,

@@ -163,7 +163,8 @@ impl RdsSocket {
         if is_congested && fcntl_getfl(&self.socket)?.contains(OFlags::NONBLOCK) {
             return Err(Errno::NOBUFS.into());
         }
-        self.send_head(&Head { port: to.port(), address: to.ip(), ..Head::new(Kind::Send) }, payload)
+        let value = payload.len() as u32;
+        self.send_head(&Head { kind: Kind::Send, port: to.port(), value, address: to.ip() }, payload)
     }
 
     /// Sends a message to where the socket is connected.
@@ -171,7 +172,7 @@ impl RdsSocket {
     /// # Errors
     /// As [`Self::send_to`], but congestion is not told: the message waits.
     pub fn send(&self, payload: &[u8]) -> Result<(), RdsError> {
-        self.send_head(&Head::new(Kind::Send), payload)
+        self.send_head(&Head { value: payload.len() as u32, ..Head::new(Kind::Send) }, payload)
     }
 
     /// Receives a message; waits for one if the descriptor blocks.
