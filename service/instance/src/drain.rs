@@ -93,7 +93,7 @@ impl Instance {
     pub(super) fn begin_to_drain(&mut self, handed_over: bool) -> Outcome {
         self.unserved = None;
         if !handed_over {
-            self.catch();
+            self.catch(&self.plan.claims());
         }
         // The workers come first, so that they accept nothing while the stand-in ends, which takes time.
         self.everyone_mut().for_each(|worker| worker.tell_services(ServeCommand::Drain { handed_over }));

@@ -20,6 +20,11 @@ fn kept(leaving: Vec<Claim>, former: Vec<Claim>, now: &[Claim]) -> Vec<Claim> {
     kept
 }
 
+/// Whether what is claimed may have connections on the fast path.
+fn has_connections(claims: &[Claim]) -> bool {
+    claims.iter().any(|claim| claim.connections)
+}
+
 /// What stays of services that are removed, and at the end of all.
 #[derive(Default)]
 pub(super) struct Leaving {
@@ -35,20 +40,15 @@ impl Instance {
     pub(super) fn keep_leaving_claims(&mut self, former: Vec<Claim>) {
         let leaving = std::mem::take(&mut self.leaving.claims);
         self.leaving.claims = kept(leaving, former, &self.plan.claims());
-        if !self.leaving.claims.is_empty() {
-            self.catch();
-        }
+        let leaving = std::mem::take(&mut self.leaving.claims);
+        self.catch(&leaving);
+        self.leaving.claims = leaving;
     }
 
-    /// Listeners are about to close: from now on, the kernel answers nothing of connections on the fast path, if there are some.
-    pub(super) fn catch(&mut self) {
-        let services = self.workers.iter().flat_map(|worker| &worker.services);
-        let known = services.map(|service| {
-            let counted = &service.serve.fast_tcp;
-            let open = service.serve.fast_connections.connections.get();
-            open + counted.fast_half_open.get() + counted.fast_time_wait.get()
-        });
-        if self.leaving.caught.is_none() && known.sum::<u64>() > 0 {
+    /// The listeners of what is claimed so are about to close: from now on, the kernel answers nothing of connections on the fast
+    /// path. Counters do not say whether there are some: one may begin until the listener is closed.
+    pub(super) fn catch(&mut self, closing: &[Claim]) {
+        if self.leaving.caught.is_none() && has_connections(closing) {
             self.leaving.caught = self.connections.catch();
         }
     }
@@ -95,6 +95,13 @@ mod tests {
     fn of(port: u16, sources: &[&str]) -> Claim {
         let sources = sources.iter().map(|prefix| prefix.parse().unwrap()).collect();
         Claim { sources, ..Claim::connections(port) }
+    }
+
+    /// The first connection may begin after the decision, before its listener closes.
+    #[test]
+    fn listeners_with_a_fast_path_close_behind_a_catcher_also_without_connections() {
+        assert!(has_connections(&[Claim::port(Protocol::Udp, 7), of(7, &[])]));
+        assert!(!has_connections(&[Claim::port(Protocol::Udp, 7)]));
     }
 
     #[test]
