@@ -871,7 +871,7 @@ impl Tcp {
         let tuple = connection.tuple;
         let (fresh, reply) = connection.segment(now, segment, &mut self.shared);
         deliver(now, id, connection, &mut self.shared, segment, fresh, host);
-        connection.tidy();
+        connection.tidy(now, &self.shared);
         if reply == Reply::Reset && record::reset(&tuple, segment, sink) {
             self.shared.counters.resets_out += 1;
         }

@@ -53,7 +53,7 @@ impl Connection {
             && self.network == Network::Open
             && self.flags & UNUSUAL_IN == 0
             && self.receive.is_empty()
-            && (self.rare.is_none() || self.rare.reassembly.is_empty() && self.rare.fin.is_none())
+            && (self.rare.is_none() || !self.rare.passes())
             && !segment.options.has_sack_blocks()
             && segment.options.user_timeout.is_none()
             && self.keepalive_at == Instant::NEVER;

@@ -535,10 +535,27 @@ impl Connection {
 
     /// Gives back the memory of what is rare, if it is over.
     #[inline]
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self, now: Instant, shared: &Shared) {
         if !self.rare.is_none() && self.network == Network::Open {
-            self.rare.tidy();
+            self.tidy_rare(now, shared);
         }
+    }
+
+    #[cold]
+    fn tidy_rare(&mut self, now: Instant, shared: &Shared) {
+        let read = self.totals.bytes_received - self.receive.len() as u64;
+        // Until then, a duplicate of what was sent again may be reported.
+        let is_behind = self.flight.is_empty() && self.snd_una.after(self.high_seq);
+        if let Some(rare) = self.rare.there() {
+            rare.forget(now, shared.config.challenge_interval, read, is_behind);
+        }
+        self.rare.tidy();
+    }
+
+    /// Whether it has memory for what is rare.
+    #[cfg(test)]
+    pub(crate) const fn has_rare(&self) -> bool {
+        !self.rare.is_none()
     }
 
     /// Gives everything back.

@@ -3,7 +3,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::UserTimeout;
 
 use super::Undo;
@@ -57,6 +57,29 @@ impl Rare {
         cork_at: Instant::NEVER,
         challenged_at: Instant::ZERO,
     };
+
+    /// Whether anything is there that passes with the segments that come.
+    pub(super) fn passes(&self) -> bool {
+        !self.reassembly.is_empty()
+            || self.fin.is_some()
+            || self.undo != Undo::default()
+            || self.urgent_end != 0
+            || self.challenged_at != Instant::ZERO
+    }
+
+    /// What has passed is as it was in the beginning. `read`: bytes of the peer's stream that the program has read; `is_behind`:
+    /// something that was sent after the last reduction has begun is acknowledged, and nothing is in flight.
+    pub(super) fn forget(&mut self, now: Instant, challenge_interval: Duration, read: u64, is_behind: bool) {
+        if is_behind {
+            self.undo = Undo::default();
+        }
+        if self.urgent_end <= read {
+            self.urgent_end = 0;
+        }
+        if now.since(self.challenged_at) >= challenge_interval {
+            self.challenged_at = Instant::ZERO;
+        }
+    }
 
     /// Whether all is as it was in the beginning, but for what has a meaning during a reduction alone.
     fn is_nothing(&self) -> bool {

@@ -18,6 +18,49 @@ fn a_lost_segment_behind_a_window_that_has_shrunk_waits() {
     assert!(!said.is_empty(), "the window has opened");
 }
 
+/// Ten thousand idle connections that each had one bad moment would hold the memory for it.
+#[test]
+fn what_is_rare_is_given_back_once_it_is_over() {
+    let has_rare = |rig: &Rig| {
+        let slot = &rig.tcp.slots[rig.id().index as usize];
+        slot.connection.as_ref().is_some_and(|connection| connection.has_rare())
+    };
+    // A segment is lost, and sent again.
+    let mut rig = Rig::new(separate(), &SACK);
+    rig.say(1, 1, WINDOW, &[7]);
+    rig.read(1);
+    assert_eq!(rig.write(4000).len(), 4);
+    rig.sack(1, WINDOW, [1001, 4001]);
+    let repeated = |rig: &mut Rig| rig.pass_to_deadline(milliseconds(500)).iter().any(|said| said.seq == 1);
+    assert!((0..10).any(|_| repeated(&mut rig)));
+    rig.say(2, 4001, WINDOW, &[]);
+    assert!(has_rare(&rig), "a duplicate may be reported yet");
+    rig.write(10);
+    rig.say(2, 4011, WINDOW, &[]);
+    assert!(!has_rare(&rig));
+    // A segment that cannot be the peer's.
+    rig.take(Crafted { seq: 2, ack: 4011, flags: Flags::SYN, ..Crafted::default() });
+    assert!(has_rare(&rig), "the next one is answered later");
+    rig.pass(milliseconds(1000));
+    rig.say(2, 4011, WINDOW, &[7]);
+    rig.read(1);
+    rig.say(3, 4011, WINDOW, &[]);
+    assert!(!has_rare(&rig));
+    // Urgent data.
+    rig.take(Crafted {
+        seq: 3,
+        ack: 4011,
+        urgent: 1,
+        flags: Flags::ACK | Flags::URG,
+        payload: &[7],
+        ..Crafted::default()
+    });
+    assert!(has_rare(&rig));
+    rig.read(1);
+    rig.say(4, 4011, WINDOW, &[7]);
+    assert!(!has_rare(&rig));
+}
+
 #[test]
 fn blocks_of_sack_make_no_segment_longer_than_the_path_takes() {
     let mut rig = Rig::new(separate(), &SACK);
