@@ -26,12 +26,28 @@ fn has_connections(claims: &[Claim]) -> bool {
 }
 
 /// What stays of services that are removed, and at the end of all.
-#[derive(Default)]
-pub(super) struct Leaving {
+pub(super) struct Leaving<C = Caught> {
     /// The claims of removed services with connections on the fast path.
     claims: Vec<Claim>,
     /// While listeners are closed whose connections on the fast path go on.
-    caught: Option<Caught>,
+    caught: Option<C>,
+}
+
+impl<C> Default for Leaving<C> {
+    fn default() -> Self {
+        Self { claims: Vec::new(), caught: None }
+    }
+}
+
+impl<C> Leaving<C> {
+    /// Every removed service has left. Without a claim as well, if their ports have come back meanwhile. A drain still has its
+    /// listeners closed. Returns whether there were claims.
+    fn end(&mut self, is_draining: bool) -> bool {
+        if !is_draining {
+            self.caught = None;
+        }
+        !std::mem::take(&mut self.claims).is_empty()
+    }
 }
 
 impl Instance {
@@ -69,12 +85,12 @@ impl Instance {
 
     /// Every removed service has left: nothing is claimed for them any more.
     pub(super) fn drop_leaving_claims(&mut self) {
-        if self.leaving.claims.is_empty() || self.lifecycle.has_leaving() {
+        // During a reload, what is to leave has not left the lifecycle's services yet.
+        if self.lifecycle.has_leaving()
+            || self.reloads.is_changing()
+            || !self.leaving.end(self.lifecycle.is_draining())
+        {
             return;
-        }
-        self.leaving.claims.clear();
-        if !self.lifecycle.is_draining() {
-            self.leaving.caught = None;
         }
         let claims = self.claims();
         let Some(attachment) = &mut self.interface.attachment else { return };
@@ -102,6 +118,16 @@ mod tests {
     fn listeners_with_a_fast_path_close_behind_a_catcher_also_without_connections() {
         assert!(has_connections(&[Claim::port(Protocol::Udp, 7), of(7, &[])]));
         assert!(!has_connections(&[Claim::port(Protocol::Udp, 7)]));
+    }
+
+    #[test]
+    fn the_catcher_goes_with_the_last_removed_service_also_where_its_port_has_come_back() {
+        let leaving = |claims: &[Claim]| Leaving { claims: claims.to_vec(), caught: Some(()) };
+        let end =
+            |mut leaving: Leaving<()>, is_draining| (leaving.end(is_draining), leaving.caught.is_some());
+        assert_eq!(end(leaving(&[]), false), (false, false));
+        assert_eq!(end(leaving(&[of(7, &[])]), false), (true, false));
+        assert_eq!(end(leaving(&[of(7, &[])]), true), (true, true));
     }
 
     #[test]
