@@ -165,7 +165,7 @@ impl<S: Service> ServeEngine<S> {
                 break;
             }
         }
-        publish(&counters.fast_tcp, fast.server.listener_ref());
+        publish(&counters.fast_tcp, fast);
     }
 
     /// Does what is due. Returns whether there was anything.
@@ -245,7 +245,7 @@ impl<S: Service> ServeEngine<S> {
             fast.decline(now, tuple);
             counters.fast_tcp.fast_declined.add(1);
         }
-        publish(&counters.fast_tcp, fast.server.listener_ref());
+        publish(&counters.fast_tcp, fast);
         true
     }
 
@@ -363,7 +363,7 @@ impl<S: Service> ServeEngine<S> {
         let was_leaving = fast.is_leaving();
         let left = fast.settle(now, egress.questions_left(now), calls, claims);
         if was_leaving {
-            publish(&counters.fast_tcp, fast.server.listener_ref());
+            publish(&counters.fast_tcp, fast);
         }
         left
     }
@@ -427,7 +427,8 @@ fn is_tcp(frame: &[u8]) -> bool {
 }
 
 /// Shows what the engine has counted.
-fn publish(counters: &FastTcpCounters, listener: &EngineListener) {
+fn publish<C: Send>(counters: &FastTcpCounters, fast: &FastTcp<C>) {
+    let listener = fast.server.listener_ref();
     let tcp = listener.tcp();
     let (_, half_open, time_wait) = tcp.count();
     let counted = tcp.counters();
@@ -438,4 +439,5 @@ fn publish(counters: &FastTcpCounters, listener: &EngineListener) {
     counters.fast_path_told.set(counted.icmp_in);
     counters.fast_path_forged.set(counted.icmp_refused);
     counters.fast_in_kernel.set(listener.moved().into());
+    counters.fast_kept.set(fast.kept_now().into());
 }

@@ -114,8 +114,7 @@ impl<S: Service> ServeEngine<S> {
             fast.cut(now);
         }
         if let Some(fast) = self.fast.as_deref() {
-            let open = fast.server.open_connections();
-            self.counters.fast_tcp.fast_kept.set(fast.kept.connections().min(open).into());
+            self.counters.fast_tcp.fast_kept.set(fast.kept_now().into());
         }
         true
     }

@@ -318,6 +318,13 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
+    /// How many of the server's connections wait for an address or a route now. Once all were looked at, none but these is left
+    /// here: what ends meanwhile is one of them.
+    pub(crate) fn kept_now(&self) -> u32 {
+        let here = self.server.open_connections().saturating_sub(self.server.listener_ref().moved());
+        self.kept.connections().min(here)
+    }
+
     /// A connection has begun since the path has ended.
     pub(crate) fn move_late(&mut self) {
         match &mut self.moves {

@@ -701,6 +701,31 @@ fn connections_that_wait_for_their_address_are_tried_when_something_changes_and_
 }
 
 #[test]
+fn a_connection_that_ends_while_it_waits_for_its_address_is_not_counted_any_more() {
+    where_the_kernel_has_an_interface(|| {
+        let mut rig = Rig::new();
+        rig.learn(Ok(WAY_BACK));
+        let [first, second] = [4000, 4001].map(|port| rig.connect(port));
+        for id in [first, second] {
+            assert_eq!(rig.echo(id, b"before"), b"before");
+        }
+        // Its reply is never acknowledged.
+        assert_eq!(rig.tcp.stream(rig.now, first).unwrap().write(b"last"), 4);
+        rig.client_turn();
+        rig.deaf_turn();
+        rig.leave(ServeCommand::LeaveGone);
+        rig.turns(5);
+        assert_eq!((rig.serve.fast_tcp.fast_kept.get(), rig.counts().0), (2, 2));
+        for _ in 0..2000 {
+            rig.now += Duration::from_secs(1);
+            rig.worker.turn(rig.now);
+            assert_eq!(rig.serve.fast_tcp.fast_kept.get(), rig.counts().0);
+        }
+        assert_eq!(rig.counts().0, 0, "it was silent for too long");
+    });
+}
+
+#[test]
 fn connections_that_wait_for_a_route_are_tried_when_routes_change() {
     where_the_kernel_has_an_interface(|| {
         let mut rig = Rig::new();
