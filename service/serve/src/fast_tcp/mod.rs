@@ -54,7 +54,11 @@ pub(crate) const CALLS_PER_TURN: u32 = 256;
 /// How long ports stay for what there is no frame for. A full queue of a device is sent in less.
 const FLUSHED_WITHIN: Duration = Duration::from_millis(100);
 
-/// How long a drain waits for handshakes to be completed. A peer that has had an answer needs a round trip.
+/// A drain waits for so many handshakes as for connections: their peers may have repeated a SYN or an acknowledgement, and hear a
+/// reset otherwise.
+const HANDSHAKES_FEW: usize = 256;
+
+/// How long a drain waits for more handshakes than those, behind which nobody may stand.
 const HANDSHAKES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The MTU of the engine until it knows a port.
@@ -333,19 +337,22 @@ impl<C: Send> FastTcp<C> {
         }
     }
 
-    /// A drain begins: what is half-open then has some time left, as nobody may stand behind it.
+    /// A drain begins: if much is half-open then it has some time left, as nobody may stand behind it.
     pub(crate) fn hurry_handshakes(&mut self, now: Instant) {
-        if self.server.listener_ref().tcp().count().1 > 0 {
+        if self.server.listener_ref().tcp().count().1 > HANDSHAKES_FEW {
             self.handshakes_until = now + HANDSHAKES_WITHIN;
         }
     }
 
-    /// Forgets the handshakes that are under way, if a drain has waited for them long enough. Returns how many.
+    /// Forgets the handshakes that are under way, if a drain has waited for so many long enough. Returns how many.
     pub(crate) fn forget_late_handshakes(&mut self, now: Instant) -> usize {
         if now < self.handshakes_until {
             return 0;
         }
         self.handshakes_until = Instant::NEVER;
+        if self.server.listener_ref().tcp().count().1 <= HANDSHAKES_FEW {
+            return 0;
+        }
         self.server.listener().tcp_mut().forget_handshakes()
     }
 
