@@ -12,6 +12,7 @@ use twinpath_nfs::{
 };
 use twinpath_nfs_files::{Directory, HostExports, handle_secret};
 use twinpath_rpc::{DuplicateLimits, Duplicates, Program};
+use twinpath_sys::freed_memory;
 
 /// The most data of a call over UDP, bytes, as for the kernel's server (`RPCSVC_MAXPAYLOAD_UDP` of
 /// linux/sunrpc/svc.h): with more, a lost fragment costs too much.
@@ -22,6 +23,8 @@ const DIRECTORY_MAX: u32 = 64 << 10;
 const LONGEST_OF_PEER: u64 = 8;
 /// The same of all connections to one export, per worker.
 const LONGEST_OF_EXPORT: u64 = 64;
+/// Freed memory that the process keeps, bytes: that of as many of the longest calls as one export may have.
+const FREED_KEPT: u32 = 64 << 20;
 /// How many mounts are remembered, for `showmount -a` alone.
 const MOUNTS_MAX: usize = 64;
 
@@ -51,6 +54,10 @@ impl NfsHost {
     ) -> anyhow::Result<Vec<Box<dyn Program>>> {
         let mut shared = self.shared();
         let is_first = shared.secret.is_none();
+        if is_first {
+            // Data of calls goes from the workers to other threads. Where the allocator does not know this, it is slower.
+            freed_memory::keep(FREED_KEPT);
+        }
         let exports = Exports::new(service.exports.iter().map(export).collect())?;
         let secret = match &shared.secret {
             Some(secret) => secret.clone(),

@@ -37,6 +37,14 @@ pub trait Transport {
     /// again, with what follows.
     fn consume(&mut self, bytes: usize);
 
+    /// The received bytes from `from` up to `used`, for somebody who keeps them: a buffer, and where in it they begin. All
+    /// before `used` are consumed. A transport that has them in a buffer of their own moves it if that saves a long copy.
+    fn take(&mut self, from: usize, used: usize) -> (Vec<u8>, usize) {
+        let bytes = self.received().get(from..used).unwrap_or_default().to_vec();
+        self.consume(used);
+        (bytes, 0)
+    }
+
     /// Sends the first `bytes` of the room, which is at least one, and at most as many as were lent. Returns how many
     /// it takes. A transport that lends its own send buffer takes all of them.
     ///

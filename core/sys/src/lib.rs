@@ -24,6 +24,7 @@ pub mod file_rights;
 pub mod fork;
 pub mod frame_claim;
 pub mod frame_tap;
+pub mod freed_memory;
 pub mod landlock;
 pub mod latency_request;
 pub mod mounts;

@@ -234,13 +234,13 @@ impl<T: ThreadFiles> Program for NfsProgram<T> {
                 return Ok(self.refuse(&call, nfsstat3::NFS3ERR_JUKEBOX, pending, results));
             }
         };
-        let (procedure, args) = (request.procedure, request.args.to_vec());
+        let procedure = request.procedure;
         let (server, files, meter) = (Arc::clone(&self.server), self.files.clone(), self.meter.clone());
         Ok(Handled::Later {
             lane,
-            work: Box::new(move |results| {
+            work: Box::new(move |args, results| {
                 let _pass = pass;
-                let call = Call::read(procedure, &args)?;
+                let call = Call::read(procedure, args)?;
                 let start = results.buffer().len();
                 let done = files.with(|files| server.call(files, &context, &call, results.buffer()));
                 // This file system may wait.
@@ -357,7 +357,7 @@ impl<T: ThreadFiles> Program for MountProgram<T> {
                 let (path, meter) = (path.to_vec(), meter.clone());
                 Ok(Handled::Later {
                     lane: of_mount,
-                    work: Box::new(move |results| {
+                    work: Box::new(move |_, results| {
                         let _pass = pass;
                         let out = results.buffer();
                         let start = out.len();

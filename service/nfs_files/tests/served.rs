@@ -67,7 +67,8 @@ impl Client {
         let peer = SocketAddr::from(([192, 0, 2, 1], 700));
         let answer = self.server.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
         let later = answer.expect_err("it waits for files");
-        let reply = std::thread::spawn(move || later.run_datagram()).join().expect("the thread ends");
+        let args = args.to_vec();
+        let reply = std::thread::spawn(move || later.run_datagram(&args)).join().expect("the thread ends");
         Reply::parse(&reply).expect("a reply").outcome.expect("accepted").to_vec()
     }
 

@@ -52,8 +52,9 @@ pub struct Request<'a> {
     pub may_defer: bool,
 }
 
-/// Work that may block: it writes the results of a procedure, or returns a refusal.
-pub type Work = Box<dyn FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send>;
+/// Work that may block: it gets the arguments of its call, which need not be copied for it, and writes the results, or
+/// returns a refusal.
+pub type Work = Box<dyn FnOnce(&[u8], &mut Results<'_>) -> Result<(), Refusal> + Send>;
 
 /// How a request was handled.
 pub enum Handled {
@@ -73,10 +74,10 @@ pub enum Handled {
 }
 
 impl Handled {
-    /// Work for a thread that may block, of a program that has one lane.
+    /// Work for a thread that may block, of a program that has one lane, and that has taken the arguments out already.
     #[must_use]
     pub fn later(work: impl FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send + 'static) -> Self {
-        Self::Later { lane: 0, work: Box::new(work) }
+        Self::Later { lane: 0, work: Box::new(|_, results| work(results)) }
     }
 }
 

@@ -382,7 +382,7 @@ impl Server {
             }
             Ok(Handled::Later { lane, work }) => {
                 out.truncate(start);
-                return Ok(self.defer(place, lane, xid, ticket, work));
+                return Ok(self.defer(place, lane, (xid, args.len()), ticket, work));
             }
             Ok(Handled::Busy(lane)) => {
                 out.truncate(start);
@@ -405,12 +405,28 @@ impl Server {
     /// Hands work over. Apart from the way of calls that are answered at once.
     #[cold]
     #[inline(never)]
-    fn defer(&self, place: usize, lane: u32, xid: u32, mut ticket: Option<Ticket>, work: Work) -> Outcome {
+    fn defer(
+        &self,
+        place: usize,
+        lane: u32,
+        (xid, args_len): (u32, usize),
+        mut ticket: Option<Ticket>,
+        work: Work,
+    ) -> Outcome {
         let clock = self.entries[place].program.clock();
         self.counters.answered.add(1);
         let counters = Arc::clone(&self.counters);
         ticket.iter_mut().for_each(Ticket::defer);
-        Outcome::Later(Box::new(Deferred { ticket, lane, xid, marked: false, work, clock, counters }))
+        Outcome::Later(Box::new(Deferred {
+            ticket,
+            lane,
+            xid,
+            args_len,
+            marked: false,
+            work,
+            clock,
+            counters,
+        }))
     }
 
     /// Looks up a call that must run once: returns its ticket if it must run, else how it was handled.
@@ -487,6 +503,8 @@ pub struct Deferred {
     ticket: Option<Ticket>,
     lane: u32,
     xid: u32,
+    /// Length of its arguments, the end of its message, bytes.
+    args_len: usize,
     /// Whether the call arrived as a datagram with a record mark; the reply then has one too.
     marked: bool,
     work: Work,
@@ -502,14 +520,20 @@ impl Deferred {
         self.lane
     }
 
+    /// Length of the call's arguments, bytes. They are the end of its message.
+    #[must_use]
+    pub const fn args_len(&self) -> usize {
+        self.args_len
+    }
+
     /// Like [`Self::run`], for a datagram: the reply has no record mark unless the call had one. If the
     /// work panics, the caller gets SYSTEM_ERR; otherwise it would repeat the call in vain until the call
     /// is forgotten.
     #[must_use]
-    pub fn run_datagram(self) -> Vec<u8> {
+    pub fn run_datagram(self, args: &[u8]) -> Vec<u8> {
         let Self { mut ticket, xid, marked, work, clock, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
-        let run = std::panic::AssertUnwindSafe(|| run(xid, work, &counters));
+        let run = std::panic::AssertUnwindSafe(|| run(xid, work, args, &counters));
         let mut reply = std::panic::catch_unwind(run).unwrap_or_else(|_| {
             let mut out = Vec::new();
             write_refusal(Refusal::SystemError, xid, &mut out);
@@ -523,12 +547,12 @@ impl Deferred {
         reply
     }
 
-    /// Does the work and returns the reply as a record.
+    /// Does the work, for a call with these arguments, and returns the reply as a record.
     #[must_use]
-    pub fn run(self) -> Vec<u8> {
+    pub fn run(self, args: &[u8]) -> Vec<u8> {
         let Self { mut ticket, xid, work, clock, counters, .. } = self;
         ticket.iter_mut().for_each(Ticket::start);
-        let reply = run(xid, work, &counters);
+        let reply = run(xid, work, args, &counters);
         keep(ticket, clock, &reply[MARK_LEN..], &counters);
         reply
     }
@@ -541,10 +565,10 @@ fn keep(ticket: Option<Ticket>, clock: Option<fn() -> Instant>, reply: &[u8], co
     }
 }
 
-fn run(xid: u32, work: Work, counters: &ServiceCounters) -> Vec<u8> {
+fn run(xid: u32, work: Work, args: &[u8], counters: &ServiceCounters) -> Vec<u8> {
     let mut out = Vec::new();
     begin(xid, &mut out);
-    match work(&mut Results(&mut out)) {
+    match work(args, &mut Results(&mut out)) {
         Ok(()) => end(0, &mut out),
         Err(refusal) => {
             out.clear();

@@ -13,7 +13,7 @@ use twinpath_time::Duration;
 
 use self::aside::{Aside, Waiting};
 use crate::program::{Arrival, Transport};
-use crate::record::{self, RecordError, RecordLimits, Walked};
+use crate::record::{self, MARK_LEN, RecordError, RecordLimits, Walked};
 use crate::server::{Deferred, Outcome, SHAPES, Server};
 
 /// How long a record waits that a program had no room for ([`crate::Handled::Busy`]), unless a reply of its connection
@@ -46,8 +46,8 @@ pub struct RpcConnection {
 enum Stopped {
     /// For now, or for good.
     Here,
-    /// Behind a call that is to be answered later.
-    Later(Box<Deferred>),
+    /// Behind a call that is to be answered later. Its message is in the input, or in fragments that were joined.
+    Later { call: Box<Deferred>, is_joined: bool },
     /// Behind a call for which its lane has no room, and whose record has this length.
     Busy { lane: u32, len: usize },
 }
@@ -82,15 +82,19 @@ impl RpcService {
         let may_defer = self.defers && output.has_room_for_work();
         let arrival = Arrival { now, peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
-        let (mut stopped, mut len) = (Ok(Outcome::Done), 0);
+        let (mut stopped, mut len, mut is_joined) = (Ok(Outcome::Done), 0, false);
         let fits = output.write_with(|out| {
             // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
                 let before = input;
+                let mut message_len = 0;
                 let served = match record::next(&mut input, limits, &mut self.joined, walked) {
-                    Ok(Some(record)) => self.server.record(&arrival, may_defer, record, out),
+                    Ok(Some(record)) => {
+                        message_len = record.len();
+                        self.server.record(&arrival, may_defer, record, out)
+                    }
                     Ok(None) => break,
                     Err(error) => Err(error.reason()),
                 };
@@ -98,6 +102,8 @@ impl RpcService {
                     continue;
                 }
                 len = before.len() - input.len();
+                // A record of several fragments has several marks.
+                is_joined = len != MARK_LEN + message_len;
                 if matches!(served, Ok(Outcome::NoRoom)) {
                     input = before;
                 }
@@ -109,7 +115,7 @@ impl RpcService {
         debug_assert!(fits, "room was looked for before each reply");
         match stopped {
             Ok(Outcome::Done) => Stopped::Here,
-            Ok(Outcome::Later(call)) => Stopped::Later(call),
+            Ok(Outcome::Later(call)) => Stopped::Later { call, is_joined },
             Ok(Outcome::Busy(lane)) => Stopped::Busy { lane, len },
             Ok(Outcome::NoRoom) => {
                 // Asked now alone: without room, the connection is served again as soon as there is some.
@@ -141,9 +147,9 @@ impl RpcService {
             let mut record = &input[start..start + len];
             match self.answer(now, peer, &mut Walked::default(), &mut record, output) {
                 Stopped::Busy { .. } => from = at + 1,
-                Stopped::Later(call) => {
+                Stopped::Later { call, is_joined } => {
                     aside.remove(at);
-                    hand_over(call, output);
+                    self.hand_over(call, is_joined, start + len, output);
                 }
                 Stopped::Here if record.is_empty() => aside.remove(at),
                 // There is no room for anything more.
@@ -151,12 +157,19 @@ impl RpcService {
             }
         }
     }
-}
 
-/// Hands work over. Replies carry the xid of their calls, so they may leave in any order.
-fn hand_over(call: Box<Deferred>, output: &mut Output<'_>) {
-    let taken = output.later_in(call.lane(), Order::AsDone, || call.run());
-    debug_assert!(taken, "there was room");
+    /// Hands over the work of the call whose record ends there in the input. Replies carry the xid of their calls, so
+    /// they may leave in any order.
+    fn hand_over(&mut self, call: Box<Deferred>, is_joined: bool, end: usize, output: &mut Output<'_>) {
+        let (lane, args_len) = (call.lane(), call.args_len());
+        let taken = if is_joined {
+            let message = std::mem::take(&mut self.joined);
+            output.later_in(lane, Order::AsDone, move || call.run(&message[message.len() - args_len..]))
+        } else {
+            output.later_with(lane, Order::AsDone, end - args_len..end, |args| call.run(args))
+        };
+        debug_assert!(taken, "there was room");
+    }
 }
 
 impl RpcConnection {
@@ -229,7 +242,11 @@ impl Service for RpcService {
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
                 Ok(Ok(reply)) => answer(datagram, reply, keep.as_ref()),
-                Ok(Err(call)) => datagram.later_in(call.lane(), || call.run_datagram()),
+                Ok(Err(call)) => {
+                    let request = datagram.request();
+                    let args = request[request.len() - call.args_len()..].to_vec();
+                    datagram.later_in(call.lane(), move || call.run_datagram(&args))
+                }
                 Err(reason) => Answer::Drop(reason),
             };
         }
@@ -264,7 +281,9 @@ impl Service for RpcService {
         loop {
             match self.answer(now, peer, &mut connection.walked, &mut rest, output) {
                 Stopped::Here => break,
-                Stopped::Later(call) => hand_over(call, output),
+                Stopped::Later { call, is_joined } => {
+                    self.hand_over(call, is_joined, input.len() - rest.len(), output);
+                }
                 Stopped::Busy { lane, len } => {
                     let start = input.len() - rest.len() - len;
                     if !connection.set_aside(Waiting { start, len, lane }) {

@@ -1,5 +1,7 @@
 //! Requests that are answered later by a thread that may block.
 
+use std::ops::Range;
+
 /// The order in which deferred replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -17,14 +19,30 @@ pub enum Order {
 /// bound what it hands over for each.
 pub struct Work {
     lane: u32,
-    run: Box<dyn FnOnce() -> Vec<u8> + Send>,
+    /// The part of the service's input that it still has to get.
+    part: Option<Range<usize>>,
+    /// What it has got, from the second value on.
+    input: (Vec<u8>, usize),
+    run: Box<Run>,
 }
+
+/// From its input to the reply.
+type Run = dyn FnOnce(&[u8]) -> Vec<u8> + Send;
 
 impl Work {
     /// Work of a lane.
     #[must_use]
     pub fn new(lane: u32, run: impl FnOnce() -> Vec<u8> + Send + 'static) -> Self {
-        Self { lane, run: Box::new(run) }
+        Self { lane, part: None, input: (Vec::new(), 0), run: Box::new(move |_| run()) }
+    }
+
+    /// Work of a lane that gets this part of the input of the call that hands it over.
+    pub(crate) fn of_input(
+        lane: u32,
+        part: Range<usize>,
+        run: impl FnOnce(&[u8]) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        Self { lane, part: Some(part), input: (Vec::new(), 0), run: Box::new(run) }
     }
 
     /// Its lane.
@@ -36,7 +54,19 @@ impl Work {
     /// Does it, and returns the reply.
     #[must_use]
     pub fn run(self) -> Vec<u8> {
-        (self.run)()
+        debug_assert_eq!(self.part, None, "it has got its input");
+        let (bytes, from) = self.input;
+        (self.run)(&bytes[from..])
+    }
+
+    /// The part of the input that it still has to get.
+    pub(crate) fn part(&self) -> Option<Range<usize>> {
+        self.part.clone()
+    }
+
+    /// Gives it its part of the input: these bytes, from that place on.
+    pub(crate) fn give(&mut self, input: (Vec<u8>, usize)) {
+        (self.part, self.input) = (None, input);
     }
 }
 
@@ -66,9 +96,25 @@ impl Later {
         (self.room, self.refused) = (room, false);
     }
 
+    /// Gives work its parts of the input of the call that has handed it over, as copies: for those that call a service
+    /// themselves. A connection does it for its service.
+    pub fn give(&mut self, input: &[u8]) {
+        for Job { work, .. } in &mut self.jobs {
+            if let Some(part) = work.part() {
+                work.give((input.get(part).unwrap_or_default().to_vec(), 0));
+            }
+        }
+    }
+
     /// Takes the work that was handed over, oldest first.
     pub fn take(&mut self) -> impl Iterator<Item = Job> + '_ {
         self.jobs.drain(..)
+    }
+
+    /// Takes the last piece out if it wants the end of the first `used` bytes of the input, and says which part.
+    pub(crate) fn take_last(&mut self, used: usize) -> Option<(Job, Range<usize>)> {
+        let part = self.jobs.last()?.work.part().filter(|part| part.end == used)?;
+        self.jobs.pop().map(|job| (job, part))
     }
 
     /// Whether nothing was handed over.

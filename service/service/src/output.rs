@@ -1,5 +1,7 @@
 //! The output of a service to a connection: collected, bounded, sent once per turn.
 
+use std::ops::Range;
+
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
@@ -220,14 +222,27 @@ impl<'a> Output<'a> {
         order: Order,
         work: impl FnOnce() -> Vec<u8> + Send + 'static,
     ) -> bool {
-        let taken = self.may_defer();
+        self.hand_over(order, Work::new(lane, work))
+    }
+
+    /// Like [`Self::later_in`], for work that gets a part of the input of this call of
+    /// [`Service::stream`](crate::Service::stream). The input need not be copied for it: a long part that ends where the
+    /// used input ends is moved, if the transport has it in a buffer of its own.
+    #[must_use]
+    pub fn later_with(
+        &mut self,
+        lane: u32,
+        order: Order,
+        part: Range<usize>,
+        work: impl FnOnce(&[u8]) -> Vec<u8> + Send + 'static,
+    ) -> bool {
+        self.hand_over(order, Work::of_input(lane, part, work))
+    }
+
+    fn hand_over(&mut self, order: Order, work: Work) -> bool {
+        let (taken, at) = (self.may_defer(), self.filled + self.beside.len());
         if let Some(later) = self.later.as_mut().filter(|_| taken) {
-            later.jobs.push(Job {
-                at: self.filled + self.beside.len(),
-                order,
-                number: 0,
-                work: Work::new(lane, work),
-            });
+            later.jobs.push(Job { at, order, number: 0, work });
         }
         taken
     }

@@ -82,7 +82,7 @@ impl Client {
         let answer = self.rpc.datagram_or_later(Instant::ZERO, peer, &message).expect("a call");
         match answer {
             Ok(now) => now.to_vec(),
-            Err(later) => later.run_datagram(),
+            Err(later) => later.run_datagram(args),
         }
     }
 

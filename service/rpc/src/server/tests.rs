@@ -317,7 +317,7 @@ fn a_deferred_reply_is_a_record_of_its_own() {
         let Outcome::Later(call) = double_later(&mut server, true, number) else {
             panic!("answered at once")
         };
-        let record = call.run();
+        let record = call.run(&[]);
         assert_eq!(record[..MARK_LEN], mark(record.len() as u32 - 4, true));
         let reply = Reply::parse(&record[MARK_LEN..]).expect("a reply");
         assert_eq!(reply.xid, 77);
@@ -341,14 +341,14 @@ fn a_datagram_is_answered_later_if_there_is_room_and_non_idempotent_calls_run_on
         Err(reason) => panic!("{reason:?}"),
     };
     let later_run =
-        |server: &mut Server, call: &[u8]| later(server, call).map(|deferred| deferred.run_datagram());
+        |server: &mut Server, call: &[u8]| later(server, call).map(|deferred| deferred.run_datagram(&[]));
     assert_eq!(results(&later_run(&mut server, &call).expect("later")), Ok(vec![0, 0, 0, 42]));
     // That procedure may run twice; this one may not, neither while a call is in progress nor afterwards.
     call = message(4, COUNT_LATER, &Auth::none(), &[]);
     let work = later(&mut server, &call).expect("later");
     let again = server.datagram_or_later(Instant::ZERO, peer(), &call).map(|_| ());
     assert_eq!(again, Err(Reason::NoReply), "its reply is on its way");
-    let reply = work.run_datagram();
+    let reply = work.run_datagram(&[]);
     assert_eq!(later_run(&mut server, &call), Err(reply.clone()), "kept");
     assert_eq!(results(&reply), Ok(vec![0, 0, 0, 1]));
     // A call that still waits does not run twice. One whose work was lost runs again, and one whose work panics has
@@ -360,7 +360,7 @@ fn a_datagram_is_answered_later_if_there_is_room_and_non_idempotent_calls_run_on
     assert_eq!(again, Err(Reason::NoReply), "it is still in progress");
     drop(waits);
     let Ok(Err(deferred)) = server.datagram_or_later(much_later, peer(), &call) else { panic!("forgotten") };
-    assert_eq!(results(&deferred.run_datagram()), Err(Refusal::SystemError));
+    assert_eq!(results(&deferred.run_datagram(&[])), Err(Refusal::SystemError));
 }
 
 fn results(reply: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -388,12 +388,12 @@ fn a_restarted_client_that_reuses_an_xid_gets_no_reply_to_its_earlier_call() {
     let anew = message(4, COUNT_LATER, &Auth::sys("b", 2, 3, &[]).expect("short"), &[]);
     let first = deferred(&mut server, &former);
     let second = deferred(&mut server, &anew);
-    let second = second.run_datagram();
+    let second = second.run_datagram(&[]);
     assert_eq!(results(&second), Ok(vec![0, 0, 0, 2]));
     // The second call ended first.
     assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Err(Reason::NoReply), "still worked on");
     assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
-    let first = first.run_datagram();
+    let first = first.run_datagram(&[]);
     assert_eq!(results(&first), Ok(vec![0, 0, 0, 1]));
     assert_eq!(server.datagram(Instant::ZERO, peer(), &former), Ok(&first[..]));
     assert_eq!(server.datagram(Instant::ZERO, peer(), &anew), Ok(&second[..]));
@@ -406,7 +406,7 @@ fn a_repeated_call_is_answered_again_with_or_without_room() {
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::HandlersBusy), "not seen before");
     let work = deferred(&mut server, &call);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Err(Reason::NoReply), "being worked on");
-    let reply = work.run_datagram();
+    let reply = work.run_datagram(&[]);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call), Ok(&reply[..]), "kept");
     assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (2, 2));
 }
@@ -433,7 +433,7 @@ fn calls_in_progress_are_limited_and_none_is_replaced() {
         assert_eq!(server.datagram(Instant::ZERO, peer(), &call(xid)), Err(Reason::NoReply));
     }
     // Calls that end make room.
-    let tenth = works.remove(9).run_datagram();
+    let tenth = works.remove(9).run_datagram(&[]);
     assert_eq!(server.datagram(Instant::ZERO, peer(), &call(9)), Ok(&tenth[..]));
     drop(more);
     deferred(&mut server, &call(full));
@@ -480,7 +480,7 @@ fn a_call_that_is_being_worked_on_is_not_run_by_another_worker_either() {
     assert_eq!(count(&mut second, &call), Err(Reason::NoReply));
     // In a stream nothing is dropped: the caller gets the reply when it repeats the call.
     assert_eq!(count_in_stream(&mut second, &call), []);
-    let reply = work.run_datagram();
+    let reply = work.run_datagram(&[]);
     assert_eq!(count(&mut second, &call), Ok(reply.clone()));
     assert_eq!(count_in_stream(&mut first, &call), reply);
     // After its work was dropped, the call is as unknown as before.
@@ -501,7 +501,7 @@ fn a_server_that_follows_another_one_knows_what_that_has_run() {
     let mut server = next();
     assert_eq!(count(&mut server, &done), Ok(reply));
     assert_eq!(count(&mut server, &working), Err(Reason::NoReply), "the former one still carries it out");
-    let reply = work.run_datagram();
+    let reply = work.run_datagram(&[]);
     drop(former);
     assert_eq!(count(&mut server, &working), Ok(reply));
 }
@@ -584,7 +584,7 @@ fn kept_replies_that_made_room_for_others_are_counted() {
         let mut server = Server::new(vec![Box::new(program)], limits, 7).expect("a table");
         let mut answer = |xid| match server.datagram_or_later(Instant::ZERO, peer(), &numbered(1, xid)) {
             Ok(Ok(_)) => {}
-            Ok(Err(deferred)) => drop(deferred.run_datagram()),
+            Ok(Err(deferred)) => drop(deferred.run_datagram(&[])),
             Err(reason) => panic!("{reason:?}"),
         };
         (0..CALLS).for_each(&mut answer);
@@ -653,7 +653,7 @@ fn the_reply_to_a_record_that_comes_later_is_kept_too() {
         panic!("answered at once")
     };
     assert_eq!(count_in_stream(&mut server, &call), [], "in progress");
-    let record = deferred.run();
+    let record = deferred.run(&[]);
     assert_eq!(count_in_stream(&mut server, &call), record[MARK_LEN..]);
     assert_eq!((server.counters().repeated.get(), server.counters().answered.get()), (2, 2));
 }
@@ -662,7 +662,7 @@ fn the_reply_to_a_record_that_comes_later_is_kept_too() {
 fn work_that_panics_is_answered_and_counted_as_a_failure() {
     let mut server = server();
     let works: Vec<_> = (0..3).map(|xid| deferred(&mut server, &numbered(COUNT_LATER, xid))).collect();
-    let replies: Vec<_> = works.into_iter().map(|work| results(&work.run_datagram()).is_ok()).collect();
+    let replies: Vec<_> = works.into_iter().map(|work| results(&work.run_datagram(&[])).is_ok()).collect();
     assert_eq!(replies, [true, true, false]);
     assert_eq!(server.counters().refusals().collect::<Vec<_>>(), [(Reason::HandlerFailed, 1)]);
 }
@@ -724,7 +724,7 @@ fn a_call_with_a_record_mark_in_a_datagram_is_answered_in_kind() {
     }
     assert_eq!(server.counters().repeated.get(), 1, "what runs once does, with a mark or without");
     let later = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
-    let reply = deferred(&mut server, &marked(&later)).run_datagram();
+    let reply = deferred(&mut server, &marked(&later)).run_datagram(&[]);
     assert_eq!(reply[..MARK_LEN], mark(reply.len() as u32 - 4, true));
     assert_eq!(results(&reply[MARK_LEN..]), Ok(vec![0, 0, 0, 42]));
     // Any xid is possible: 0 makes it look like a call of another RPC version.

@@ -198,6 +198,7 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     let used = service.stream(Instant::ZERO, &mut connection, &stream, &mut output);
     assert_eq!(stream.len() - used, 48, "the last call waits, its record untouched");
     assert!(later.is_refused(), "and comes again when there is room");
+    later.give(&stream);
     let jobs: Vec<_> = later.take().map(|job| (job.at, job.order, job.work.run())).collect();
     assert_eq!(
         jobs.iter().map(|job| (job.0, job.1)).collect::<Vec<_>>(),
@@ -305,7 +306,7 @@ impl Program for Lanes {
             0 => Ok(Handled::Busy(lane)),
             room => {
                 *room -= 1;
-                Ok(Handled::Later { lane, work: Box::new(|_| Ok(())) })
+                Ok(Handled::Later { lane, work: Box::new(|_, _| Ok(())) })
             }
         }
     }
@@ -338,6 +339,7 @@ fn calls_of_other_lanes_go_past_those_whose_lane_has_no_room() {
         let used = service.stream(Instant::ZERO, &mut connection, &unread, &mut output);
         let (is_woken, next) = (output.wakes_at() == Some(Instant::ZERO + BUSY_INTERVAL), output.next());
         assert_eq!(next, Next::Keep);
+        later.give(&unread);
         unread.drain(..used);
         let mut replies = bytes;
         later.take().for_each(|job| replies.extend(job.work.run()));

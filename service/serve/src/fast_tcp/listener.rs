@@ -324,6 +324,14 @@ impl Transport for EngineStream<'_> {
         }
     }
 
+    fn take(&mut self, from: usize, used: usize) -> (Vec<u8>, usize) {
+        match &mut self.0 {
+            Bytes::Engine(stream) => stream.take(from, used),
+            Bytes::Kernel(stream) => stream.take(from, used),
+            Bytes::Gone => (Vec::new(), 0),
+        }
+    }
+
     #[inline]
     fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
         match &mut self.0 {

@@ -16,6 +16,9 @@ use crate::streams::CHUNK;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// Fewer bytes are copied sooner than a buffer is given away for them.
+const MOVED_MIN: usize = 32 * 1024;
+
 /// The minimum by which a buffer for an incomplete request grows.
 const GROW_MIN: usize = 4096;
 
@@ -25,6 +28,9 @@ pub struct Socket {
     stamp: Stamp,
     /// Bytes that were received and not consumed.
     unread: Vec<u8>,
+    /// How many bytes of that were consumed at a time when some were last. A longer request than fits the worker's buffer
+    /// gets as much room at once: mostly it is as long as the one before.
+    usual: usize,
     /// Bytes that the kernel has taken.
     sent: u64,
     finished: bool,
@@ -83,7 +89,7 @@ enum Stamp {
 
 impl Socket {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd, stamp: Stamp::Off, unread: Vec::new(), sent: 0, finished: false, former: None }
+        Self { fd, stamp: Stamp::Off, unread: Vec::new(), usual: 0, sent: 0, finished: false, former: None }
     }
 
     /// A socket that goes on with the connection of another transport.
@@ -122,6 +128,9 @@ impl Socket {
     #[cold]
     fn consume_unread(&mut self, bytes: usize) {
         self.unread.drain(..bytes);
+        if bytes > 0 {
+            self.usual = bytes;
+        }
         if self.unread.is_empty() {
             self.unread = Vec::new();
         }
@@ -211,13 +220,13 @@ impl Transport for KernelStream<'_> {
         {
             return Ok(received);
         }
-        let Socket { fd, stamp, unread, .. } = &mut *self.socket;
+        let Socket { fd, stamp, unread, usual, .. } = &mut *self.socket;
         self.is_fresh = unread.is_empty() && bytes_max >= CHUNK;
         let into = if self.is_fresh {
             self.buffers.input.clear();
             &mut self.buffers.input
         } else {
-            grow(unread, bytes_max);
+            grow(unread, bytes_max, *usual);
             unread
         };
         let room = into.capacity() - into.len();
@@ -243,6 +252,23 @@ impl Transport for KernelStream<'_> {
         } else if bytes < self.buffers.input.len() {
             self.socket.unread = self.buffers.input[bytes..].to_vec();
         }
+    }
+
+    fn take(&mut self, from: usize, used: usize) -> (Vec<u8>, usize) {
+        let unread = &self.socket.unread;
+        let (len, rest) = (used.saturating_sub(from), unread.len().saturating_sub(used));
+        // A buffer that is half empty at least does not stay, and what follows is copied.
+        let is_moved = !self.is_fresh && len >= MOVED_MIN && rest < len && unread.capacity() / 2 <= used;
+        if !is_moved {
+            let bytes = self.received().get(from..used).unwrap_or_default().to_vec();
+            self.consume(used);
+            return (bytes, 0);
+        }
+        let rest = unread[used..].to_vec();
+        let mut whole = std::mem::replace(&mut self.socket.unread, rest);
+        whole.truncate(used);
+        self.socket.usual = used;
+        (whole, from)
     }
 
     #[inline]
@@ -274,15 +300,17 @@ impl Transport for KernelStream<'_> {
     }
 }
 
-/// Makes room in the buffer of an incomplete request, which may have up to `bytes_max` bytes.
-fn grow(unread: &mut Vec<u8>, bytes_max: usize) {
+/// Makes room in the buffer of an incomplete request, which may have up to `bytes_max` bytes. It has at most twice what
+/// arrived, or what the request before had.
+fn grow(unread: &mut Vec<u8>, bytes_max: usize, usual: usize) {
     if unread.capacity() > bytes_max {
         // The limit was lowered.
         unread.shrink_to(bytes_max);
     }
     let room = bytes_max.saturating_sub(unread.len());
     if unread.capacity() - unread.len() < GROW_MIN.min(room) {
-        unread.reserve_exact(unread.len().max(GROW_MIN).min(room));
+        let usual = usual.saturating_sub(unread.len());
+        unread.reserve_exact(unread.len().max(GROW_MIN).max(usual).min(room));
     }
 }
 

@@ -57,6 +57,8 @@ impl From<Reason> for Fault {
 struct Progress {
     /// Bytes of input that it used.
     used: usize,
+    /// Bytes before them that it used and the transport has given to work.
+    given: usize,
     /// It could continue immediately.
     again: bool,
     /// It could continue when there is room for work that may block.

@@ -9,7 +9,7 @@ use twinpath_time::{Duration, Instant};
 use crate::simulated::{LIMITS, Rig};
 
 /// Answers a line with itself, later: in order or, for `!N`, as soon as it is done. A line that begins with
-/// `=` is answered immediately, and one with `#` immediately with 60,000 bytes. `fail` panics in the work,
+/// `=` is answered immediately, `~` in any order by work that gets it from the input, and one with `#` immediately with 60,000 bytes. `fail` panics in the work,
 /// and `now` in the call that handed it over. `*` is answered with 200,000 bytes of `*`, more than an
 /// output holds, and `.` ends the connection.
 #[derive(Default)]
@@ -50,6 +50,10 @@ impl Service for Later {
         }
         if !output.may_defer() {
             return 0;
+        }
+        if line[0] == b'~' {
+            assert!(output.later_with(0, Order::AsDone, 0..end + 1, <[u8]>::to_vec), "it was asked for");
+            return end + 1;
         }
         let order = if line[0] == b'!' { Order::AsDone } else { Order::AsAsked };
         let fails = line == b"now\n";
@@ -104,6 +108,34 @@ fn replies_leave_in_order_unless_they_need_none() {
     }
     rig.hears(asked);
     assert_eq!(rig.held(), 0);
+}
+
+#[test]
+fn work_gets_its_input_wherever_that_begins_and_ends() {
+    let mut rig = rig(8);
+    let long = format!("~{}\n", "x".repeat(50_000));
+    // Behind other input, before a part of a line, and the rest of that.
+    rig.say(format!("=a\n~b\n!c\n{long}~d"));
+    rig.hears("=a\n");
+    assert_eq!(rig.transport.unread(), 2, "only the part is still to be used");
+    rig.say("\n~e\n");
+    assert_eq!((rig.hosting.work.len(), rig.transport.unread()), (5, 0));
+    for at in [4, 3, 0, 0, 0] {
+        rig.do_work(at);
+        rig.turns();
+    }
+    rig.hears(format!("~e\n~d\n~b\n!c\n{long}"));
+    assert_eq!(rig.held(), 0);
+    // A request whose bytes went to work is used: what follows has its own time.
+    rig.say("~f");
+    rig.pass(LIMITS.request / 2);
+    rig.say("\n~g");
+    do_all_work(&mut rig);
+    rig.hears("~f\n");
+    rig.pass(LIMITS.request - LIMITS.request / 4);
+    assert!(rig.is_open());
+    rig.pass(LIMITS.request / 2);
+    assert_eq!(rig.closed, Some(Closed::For(Reason::RequestTimeout)));
 }
 
 #[test]

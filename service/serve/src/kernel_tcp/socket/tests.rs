@@ -56,6 +56,44 @@ fn what_is_not_consumed_is_lent_again_with_what_follows() {
 }
 
 #[test]
+fn a_long_request_is_moved_to_those_who_keep_it_and_a_short_one_copied() {
+    /// As a WRITE of NFS.
+    const LONG: usize = (1 << 20) + 200;
+    let ((mut socket, mut peer), mut buffers) = (pair(), Buffers::new(CHUNK));
+    let sent: Vec<u8> = (0..LONG + 100).map(|at| (at % 251) as u8).collect();
+    let expected = sent.clone();
+    let mut capacities = Vec::new();
+    for behind in [0, 0, 100] {
+        let bytes = sent[..LONG + behind].to_vec();
+        let sends = std::thread::spawn(move || {
+            peer.write_all(&bytes).unwrap();
+            peer
+        });
+        let mut len = 0;
+        while len < LONG + behind {
+            wait_for(&socket);
+            let mut stream = socket.with(&mut buffers);
+            if let Ok(Received::Bytes { len: more, .. }) = stream.receive(4 << 20) {
+                len += more;
+            }
+            stream.consume(0);
+        }
+        peer = sends.join().unwrap();
+        let mut stream = socket.with(&mut buffers);
+        let place = stream.received().as_ptr();
+        capacities.push(stream.socket.held());
+        let (taken, from) = stream.take(100, LONG);
+        assert!(taken[from..] == expected[100..LONG]);
+        assert_eq!((taken.as_ptr(), from), (place, 100), "it is the buffer");
+        assert_eq!(stream.received().len(), behind);
+        let (taken, from) = stream.take(10.min(behind), behind);
+        assert_eq!(taken[from..], expected[LONG + 10.min(behind)..LONG + behind]);
+        assert_eq!((from, socket.held()), (0, 0));
+    }
+    assert_eq!(capacities[1], LONG, "the second one had as much room as the one before, at once");
+}
+
+#[test]
 fn the_peer_gets_what_was_committed_and_the_rest_stays_in_the_room() {
     let ((mut socket, mut peer), mut buffers) = (pair(), Buffers::new(1 << 20));
     let mut stream = socket.with(&mut buffers);

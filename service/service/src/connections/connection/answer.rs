@@ -35,6 +35,9 @@ impl<C> Connection<C> {
             self.heed_wake(wake_at);
             progress.used += took;
             self.wrote |= turn.output_len() > 0;
+            if !turn.scratch.later.is_empty() {
+                self.give_input(transport, turn, &mut progress, took);
+            }
             progress.when_room = self.defer(transport, turn)?;
             if next != Next::Keep {
                 self.heed(next);
@@ -61,7 +64,8 @@ impl<C> Connection<C> {
             self.tell_of_room(transport, turn, &mut progress)?;
         }
         let partial = unfinished || progress.used < self.unread;
-        let completed = turn.written != written_before || (progress.used > 0 && !unfinished);
+        let has_used = progress.used + progress.given > 0;
+        let completed = turn.written != written_before || (has_used && !unfinished);
         self.is_new &= partial && !completed;
         if !partial {
             self.asked = Instant::NEVER;
@@ -74,6 +78,27 @@ impl<C> Connection<C> {
             self.drop_unread(transport);
         }
         Ok(progress)
+    }
+
+    /// Gives work its parts of the input, of which the service has just used `took` bytes. The part that ends where these
+    /// end is the transport's to move or to copy.
+    #[cold]
+    fn give_input<H: Host>(
+        &mut self,
+        transport: &mut impl Transport,
+        turn: &mut Turn<'_, H>,
+        progress: &mut Progress,
+        took: usize,
+    ) {
+        let begin = progress.used - took;
+        let last = turn.scratch.later.take_last(took);
+        turn.scratch.later.give(transport.received().get(begin..).unwrap_or_default());
+        if let Some((mut last, part)) = last {
+            last.work.give(transport.take(begin + part.start, progress.used));
+            turn.scratch.later.jobs.push(last);
+            self.unread -= progress.used;
+            progress.given += std::mem::take(&mut progress.used);
+        }
     }
 
     /// Tells the service that its output has been sent, until it writes nothing more, or the connection's
