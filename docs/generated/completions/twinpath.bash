@@ -37,6 +37,9 @@ _twinpath() {
             twinpath,port)
                 cmd="twinpath__subcmd__port"
                 ;;
+            twinpath,rds)
+                cmd="twinpath__subcmd__rds"
+                ;;
             twinpath,reload)
                 cmd="twinpath__subcmd__reload"
                 ;;
@@ -123,6 +126,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__help,port)
                 cmd="twinpath__subcmd__help__subcmd__port"
+                ;;
+            twinpath__subcmd__help,rds)
+                cmd="twinpath__subcmd__help__subcmd__rds"
                 ;;
             twinpath__subcmd__help,reload)
                 cmd="twinpath__subcmd__help__subcmd__reload"
@@ -284,7 +290,7 @@ _twinpath() {
 
     case "${cmd}" in
         twinpath)
-            opts="-h -V --help --version serve bridge switch show capture top set port reload drain tidy doctor tune run sockets bench help"
+            opts="-h -V --help --version serve bridge switch show capture top set port reload drain tidy doctor tune run sockets rds bench help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1132,7 +1138,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help)
-            opts="serve bridge switch show capture top set port reload drain tidy doctor tune run sockets bench help"
+            opts="serve bridge switch show capture top set port reload drain tidy doctor tune run sockets rds bench help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1344,6 +1350,20 @@ _twinpath() {
         twinpath__subcmd__help__subcmd__port__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__help__subcmd__rds)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1725,6 +1745,64 @@ _twinpath() {
             fi
             case "${prev}" in
                 --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__rds)
+            opts="-q -h --on --listen --paths --peers --sockets --sockets-per-user --socket --metrics --sandbox --log-format --quiet --ready-fd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --paths)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --peers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sockets)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sockets-per-user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sandbox)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --ready-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3340,7 +3418,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__show)
-            opts="-h --json --measure --peer --port --path --limit --socket --help services rpc interfaces claims machine workers neighbours drops ports macs flows groups meters controllers connections programs config"
+            opts="-h --json --measure --peer --port --path --limit --socket --help services rpc interfaces claims machine workers neighbours drops ports macs flows groups meters controllers connections programs rds config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -12,7 +12,6 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
-use twinpath_inspect::Counter;
 use twinpath_rds::{
     Config, ConnId, Delivered, Host as _, Outgoing, Pair, Piece, Position, Rds, SendError, Stamp, Token,
 };
@@ -27,7 +26,7 @@ use crate::conn::{Conn, Read, addresses, is_host};
 use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM};
 use crate::keeper::Keeper;
 use crate::program::{Held, Program};
-use crate::reports::{HubReport, report};
+use crate::reports::{HubReport, Refused, report};
 
 /// Events of one call of the kernel.
 const EVENTS_MAX: usize = 256;
@@ -65,19 +64,6 @@ impl Default for SocketLimits {
     fn default() -> Self {
         Self { sockets: 1024, sockets_per_user: 256 }
     }
-}
-
-/// What was refused or dropped here, not by the engine.
-#[derive(Debug, Default)]
-pub(crate) struct Refused {
-    /// Sockets beyond a limit.
-    pub(crate) sockets: Counter,
-    /// Messages of programs that cannot be.
-    pub(crate) faults: Counter,
-    /// Messages whose peer cannot be.
-    pub(crate) unreachable: Counter,
-    /// Connections to addresses of other interfaces.
-    pub(crate) elsewhere: Counter,
 }
 
 pub(crate) struct Hub {
@@ -216,7 +202,12 @@ impl Hub {
                 Command::Program(socket, user, pid) => self.let_in(socket, user, pid),
                 Command::Addresses(addresses) => self.addresses = addresses,
                 // Nobody may wait for it any more.
-                Command::Report(answer) => drop(answer.try_send(report(self))),
+                Command::Report(answer) => drop(answer.try_send(report(
+                    &self.rds,
+                    &self.addresses,
+                    &self.io.programs,
+                    &self.refused,
+                ))),
                 Command::End => {
                     if let Some(keeper) = self.keeper.take() {
                         keeper.end();

@@ -1,9 +1,12 @@
 //! What is shown.
 
-use twinpath_observe::report;
-use twinpath_rds::Reason;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use crate::hub::Hub;
+use twinpath_inspect::Counter;
+use twinpath_observe::report;
+use twinpath_rds::{Rds, Reason};
+
 use crate::program::Program;
 
 /// Congested ports that are named.
@@ -16,8 +19,26 @@ pub(crate) struct HubReport {
     pub(crate) drops: Vec<report::Drop>,
 }
 
-pub(crate) fn report(hub: &Hub) -> HubReport {
-    let paths = hub.rds.peers().flat_map(|peer| {
+/// What was refused or dropped here, not by the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// Sockets beyond a limit.
+    pub(crate) sockets: Counter,
+    /// Messages of programs that cannot be.
+    pub(crate) faults: Counter,
+    /// Messages whose peer cannot be.
+    pub(crate) unreachable: Counter,
+    /// Connections to addresses of other interfaces.
+    pub(crate) elsewhere: Counter,
+}
+
+pub(crate) fn report(
+    rds: &Rds,
+    addresses: &[IpAddr],
+    programs: &BTreeMap<u64, Program>,
+    refused: &Refused,
+) -> HubReport {
+    let paths = rds.peers().flat_map(|peer| {
         let of = |(number, path): (usize, &twinpath_rds::PathView)| report::RdsPath {
             local: peer.pair.local.to_string(),
             peer: peer.pair.remote.to_string(),
@@ -37,14 +58,13 @@ pub(crate) fn report(hub: &Hub) -> HubReport {
         };
         peer.paths.iter().enumerate().map(of).collect::<Vec<_>>()
     });
-    let rds = report::Rds {
-        generation: hub.rds.generation(),
-        addresses: hub.addresses.iter().map(ToString::to_string).collect(),
+    let shown = report::Rds {
+        generation: rds.generation(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
         paths: paths.collect(),
-        sockets: hub.io.programs.values().map(report_socket).collect(),
+        sockets: programs.values().map(report_socket).collect(),
     };
-    let of_engine = Reason::ALL.into_iter().map(|reason| (reason.name(), hub.rds.drops().of(reason)));
-    let refused = &hub.refused;
+    let of_engine = Reason::ALL.into_iter().map(|reason| (reason.name(), rds.drops().of(reason)));
     let of_programs = [
         ("sockets_refused", refused.sockets.get()),
         ("program_fault", refused.faults.get()),
@@ -57,7 +77,7 @@ pub(crate) fn report(hub: &Hub) -> HubReport {
         reason: reason.to_owned(),
         count,
     };
-    HubReport { rds, drops: happened.map(drop).collect() }
+    HubReport { rds: shown, drops: happened.map(drop).collect() }
 }
 
 fn report_socket(program: &Program) -> report::RdsSocket {
