@@ -15,7 +15,7 @@ FULL ?=
 # `make lab LAB=quick ARGS="--repeat 3"`
 LAB ?= quick
 # The labs of this run: `make lab LAB=all` measures what all of them have targets for, and keeps the ledger.
-LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc nfs switch openflow stall sockets reflex adopt tcp,$(LAB))
+LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc nfs rds switch openflow stall sockets reflex adopt tcp,$(LAB))
 ARGS ?=
 # `make instructions BESIDE="twinpath-cli twinpath-lab"`: the counted program is built in one go with these packages, so that both use
 # what either has been built from.

@@ -39,6 +39,8 @@ mod process;
 pub(crate) mod programs;
 mod progress;
 mod quick;
+#[cfg(feature = "all")]
+mod rds;
 mod record;
 #[cfg(feature = "all")]
 mod reflex;
@@ -105,6 +107,8 @@ static LABS: &[&Lab] = &[
     #[cfg(feature = "all")]
     &nfs::LAB,
     #[cfg(feature = "all")]
+    &rds::LAB,
+    #[cfg(feature = "all")]
     &switch::LAB,
     #[cfg(feature = "all")]
     &openflow::LAB,
@@ -141,7 +145,7 @@ pub(crate) struct Args {
     /// twinpath and through its exception port; `three-rtts` frames reflected by a worker, by another process over shared
     /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
     /// mode of waiting; `fallback` what the programs cost the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
-    /// nfs-ganesha and bare servers; `nfs` files served by twinpath and by nfs-ganesha; `switch` frames and round trips through a switch, against the kernel's bridge, Open
+    /// nfs-ganesha and bare servers; `nfs` files served by twinpath and by nfs-ganesha; `rds` messages between two programs, against UDP; `switch` frames and round trips through a switch, against the kernel's bridge, Open
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
     /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel

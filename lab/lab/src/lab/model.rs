@@ -112,6 +112,8 @@ groups! {
     NfsCalls "nfs-calls": "NFS over TCP: 64 in flight",
     NfsList "nfs-list": "NFS over TCP: ls -lR of 50,000 files",
     NfsMounted "nfs-mounted": "Files mounted by a kernel's own client",
+    MessagesOne "messages-one": "Messages echoed by another program, one in flight, all asleep",
+    MessagesMany "messages-many": "Messages echoed by another program, several in flight",
     Wake "wake": "One packet every 250 to 500 us",
     Paces "paces": "Other paces",
     Competing "competing": "One packet every 250 to 500 us, beside a process that wants the CPU",

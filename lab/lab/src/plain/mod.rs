@@ -16,6 +16,8 @@ mod l2_lookup;
 #[cfg(feature = "all")]
 mod memory_ports;
 #[cfg(feature = "all")]
+mod messages;
+#[cfg(feature = "all")]
 mod mirror;
 #[cfg(feature = "all")]
 pub(crate) mod nfs;

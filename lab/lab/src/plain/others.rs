@@ -14,9 +14,9 @@ use twinpath_test_plain::{BusyPollEcho, Null, Pace, TcpNull, paced_wake};
 use twinpath_worker::thread::priority::Priority;
 
 use super::{
-    Method, Server, busy, calls, discard, echo_counts, hold, l2_lookup, memory_ports, mirror, nfs, numbers,
-    offer, openflow, pipeline, program, reflect, relay, seconds, serve, socket, switch, tap, two_cpus,
-    udp_server, wait_of,
+    Method, Server, busy, calls, discard, echo_counts, hold, l2_lookup, memory_ports, messages, mirror, nfs,
+    numbers, offer, openflow, pipeline, program, reflect, relay, seconds, serve, socket, switch, tap,
+    two_cpus, udp_server, wait_of,
 };
 
 #[derive(Subcommand)]
@@ -27,6 +27,10 @@ pub(super) enum Peer {
     SocketHolders(numbers::ServerArgs),
     /// Send numbered datagrams to them, and print what has come
     SocketNumbers(numbers::ClientArgs),
+    /// Echo messages by UDP or Reliable Datagram Sockets, asleep in between
+    MessageEcho(messages::EchoArgs),
+    /// Send it messages, and compare what comes back
+    MessageAsk(messages::AskArgs),
     /// Run a server of Debian as it is, alone or under `twinpath run`
     Program(program::ServerArgs),
     /// Ask it, by a client on kernel sockets
@@ -129,6 +133,8 @@ pub(super) fn run(peer: Peer) -> anyhow::Result<ExitCode> {
         Peer::SocketEcho(args) => socket::run(&args)?,
         Peer::SocketHolders(args) => numbers::serve(&args)?,
         Peer::SocketNumbers(args) => numbers::send(&args)?,
+        Peer::MessageEcho(args) => messages::echo(&args)?,
+        Peer::MessageAsk(args) => messages::ask(&args)?,
         Peer::Program(args) => program::serve(&args)?,
         Peer::Ask(args) => program::ask(&args)?,
         Peer::Hammer(args) => program::hammer(&args)?,
