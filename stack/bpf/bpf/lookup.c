@@ -10,6 +10,9 @@ struct {
 	MAP_UINT(max_entries, 1);
 } catcher SECTION(".maps");
 
+/* linux/bpf.h */
+enum { SK_LOOKUP_REPLACE = 1 };
+
 /* linux/socket.h */
 enum { FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
 
@@ -52,7 +55,8 @@ SECTION("sk_lookup") int twinpath_lookup(struct bpf_sk_lookup *asked)
 	socket = map_lookup(&catcher, &zero);
 	if (!socket)
 		return SK_PASS;
-	sk_assign(asked, socket, 0);
+	/* Also where another program has chosen before: the connection is a worker's. */
+	sk_assign(asked, socket, SK_LOOKUP_REPLACE);
 	sk_release(socket);
 	return SK_PASS;
 }

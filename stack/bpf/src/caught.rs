@@ -43,15 +43,22 @@ impl Caught {
     /// [`SteerError::Object`], [`SteerError::Map`], [`SteerError::Program`], [`SteerError::Catcher`],
     /// [`SteerError::Listener`].
     pub fn new(flows: &TcpFlows) -> Result<Self, SteerError> {
+        let socket = tcp_listener::out_of_reach().map_err(SteerError::Catcher)?;
+        Self::with(flows, socket, true)
+    }
+
+    /// `drops`: the socket takes nothing of what it is given.
+    fn with(flows: &TcpFlows, socket: OwnedFd, drops: bool) -> Result<Self, SteerError> {
         let mut object =
             EbpfLoader::new().load(LOOKUP).map_err(|error| SteerError::Object(Box::new(error)))?;
         let read = flows.give_to_filter(&mut object)?;
-        let socket = tcp_listener::out_of_reach().map_err(SteerError::Catcher)?;
         let filter: &mut SocketFilter = program(&mut object, FILTER)?;
         loaded(FILTER, || filter.load())?;
         let failed = |name| move |error| SteerError::Program { name, error: Box::new(error) };
         let fd = filter.fd().map_err(failed(FILTER))?;
-        socket_filter::attach(&socket, fd.as_fd()).map_err(SteerError::Listener)?;
+        if drops {
+            socket_filter::attach(&socket, fd.as_fd()).map_err(SteerError::Listener)?;
+        }
         let Some(Map::SockMap(map)) = object.take_map("catcher") else {
             return Err(SteerError::Missing("catcher"));
         };
@@ -63,5 +70,54 @@ impl Caught {
         let id = finds.attach(flows.namespace()).map_err(failed(FINDS))?;
         let link = finds.take_link(id).map_err(failed(FINDS))?;
         Ok(Self { _link: link, _object: object, _read: read, _socket: socket })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    use twinpath_sys::Namespace;
+    use twinpath_test_rig::{ip, root_or_skip};
+
+    use super::*;
+
+    /// Whether a SYN from this end to the other one is answered.
+    fn is_answered(from: SocketAddr, to: SocketAddr) -> bool {
+        const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        bind(&socket, &from).unwrap();
+        let _ = connect(&socket, &to);
+        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&PATIENCE)).unwrap() > 0
+    }
+
+    #[test]
+    fn a_known_tuple_is_caught_although_another_program_has_chosen_a_listener() {
+        if !root_or_skip() {
+            return;
+        }
+        let namespace = Namespace::new().unwrap();
+        ip(&namespace, "link set lo up");
+        let test = || {
+            let flows = TcpFlows::load(1).unwrap();
+            let claims = flows.claims(0).unwrap();
+            let to = SocketAddr::from(([127, 0, 0, 1], 7));
+            let [before, known, unknown] = [4000, 4001, 4002].map(|port| ([127, 0, 0, 1], port).into());
+            for from in [before, known] {
+                claims.end(to, from).unwrap();
+            }
+            assert!(is_answered(unknown, to), "by a reset");
+            // Another program, which looks first.
+            let other = TcpListener::bind("127.0.0.1:0").unwrap();
+            let _other = Caught::with(&flows, other.try_clone().unwrap().into(), false).unwrap();
+            assert!(is_answered(before, to));
+            other.accept().unwrap();
+            let _caught = Caught::new(&flows).unwrap();
+            assert!(!is_answered(known, to));
+        };
+        namespace.run(test).unwrap();
     }
 }
