@@ -20,6 +20,6 @@ pub mod wire_copy;
 
 pub use carried::{CarriedPort, CarriedPorts, Carrier, PORTS_MAX};
 pub use port::{Capabilities, GsoKinds, LinkState, PortCounters, PortCounts, PortId};
-pub use queue::{PortQueue, QueueInfo, Received};
+pub use queue::{PortQueue, QueueInfo, Received, SentParts};
 pub use super_frame::packets_of;
 pub use wait::WaitSource;

@@ -72,6 +72,17 @@ impl Received {
     }
 }
 
+/// What has become of a packet of two parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentParts {
+    /// It was sent.
+    Sent,
+    /// It was dropped, and counted.
+    Dropped,
+    /// Nothing has happened: a copy is to be sent as a frame ([`PortQueue::transmit`]).
+    NotSo,
+}
+
 /// One queue of a port, owned by one worker.
 ///
 /// All calls except [`Self::close`] are made from that worker; none of them blocks, allocates or logs. Control opens
@@ -126,10 +137,9 @@ pub trait PortQueue: WaitSource + Send {
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 
     /// Sends a packet of two parts, with the offloads that `meta` says and that it takes, from where its bytes lie, behind all
-    /// that it has taken. A packet that cannot be sent is dropped and counted. False: nothing has happened, and the caller
-    /// sends a copy by [`Self::transmit`].
-    fn send_parts(&mut self, _pool: &mut Pool, _meta: &Meta, _parts: [&[u8]; 2]) -> bool {
-        false
+    /// that it has taken. A packet that cannot be sent is dropped and counted.
+    fn send_parts(&mut self, _pool: &mut Pool, _meta: &Meta, _parts: [&[u8]; 2]) -> SentParts {
+        SentParts::NotSo
     }
 
     /// Makes sure that all frames taken by [`Self::transmit`] leave, and releases sent frames. Wakes the kernel at

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Meta, Pool};
 use twinpath_inspect::{Drops, Reason};
 use twinpath_port::fit::fit;
-use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId};
+use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId, SentParts};
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
@@ -166,11 +166,10 @@ impl<E: Send> Io<'_, E> {
     }
 
     /// Sends a super-frame of two parts through a port, behind all that was sent through it before, from where its bytes lie.
-    /// The engine must have built it, without a tag. False: nothing has happened, and a copy
-    /// ([`Self::take_long`]) is to be forwarded.
-    pub fn send_parts(&mut self, port: PortId, meta: &Meta, parts: [&[u8]; 2]) -> bool {
-        self.place_of(port)
-            .is_some_and(|place| self.ports.send_parts(place, meta, parts, self.pool, self.taps))
+    /// The engine must have built it, without a tag. If it cannot be sent so, a copy ([`Self::take_long`]) is to be forwarded.
+    pub fn send_parts(&mut self, port: PortId, meta: &Meta, parts: [&[u8]; 2]) -> SentParts {
+        let Some(place) = self.place_of(port) else { return SentParts::NotSo };
+        self.ports.send_parts(place, meta, parts, self.pool, self.taps)
     }
 
     /// Passes a super-frame that a port received to `each`, as the packets that it is on a wire, and releases it. A

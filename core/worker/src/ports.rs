@@ -5,7 +5,9 @@ use std::sync::Arc;
 use twinpath_frame::{Burst, Frame, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::fit;
-use twinpath_port::{Capabilities, CarriedPort, LinkState, PORTS_MAX, PortCounters, PortId, PortQueue};
+use twinpath_port::{
+    Capabilities, CarriedPort, LinkState, PORTS_MAX, PortCounters, PortId, PortQueue, SentParts,
+};
 
 use crate::tap::Taps;
 
@@ -303,7 +305,7 @@ impl Ports {
     }
 
     /// Sends a super-frame of two parts through the port at `place`, behind all that waits to leave there, from where its bytes
-    /// lie. False: the port takes it only as a frame, or captures want one.
+    /// lie; not so if the port takes it only as a frame, or captures want one.
     pub(crate) fn send_parts(
         &mut self,
         place: usize,
@@ -311,11 +313,11 @@ impl Ports {
         parts: [&[u8]; 2],
         pool: &mut Pool,
         taps: &mut Taps,
-    ) -> bool {
+    ) -> SentParts {
         let port = &self.attached[place];
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if port.is_carried || !port.capabilities.takes_parts(meta, len) || !taps.is_empty() {
-            return false;
+            return SentParts::NotSo;
         }
         let queue = touch(&mut self.queues, &mut self.touched, port.queue);
         if !queue.outbox.is_empty() {

@@ -52,7 +52,9 @@ use twinpath_frame::{
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::vnet_header;
-use twinpath_port::{Capabilities, GsoKinds, LinkState, PortQueue, QueueInfo, Received, WaitSource};
+use twinpath_port::{
+    Capabilities, GsoKinds, LinkState, PortQueue, QueueInfo, Received, SentParts, WaitSource,
+};
 use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::Slot;
@@ -516,8 +518,11 @@ impl PortQueue for PacketPort {
         self.transmitter.take(pool, burst, &self.info.counters);
     }
 
-    fn send_parts(&mut self, pool: &mut Pool, meta: &Meta, parts: [&[u8]; 2]) -> bool {
-        !self.is_withdrawn() && self.transmitter.send_parts(pool, &self.info.counters, meta, parts)
+    fn send_parts(&mut self, pool: &mut Pool, meta: &Meta, parts: [&[u8]; 2]) -> SentParts {
+        if self.is_withdrawn() {
+            return SentParts::NotSo;
+        }
+        self.transmitter.send_parts(pool, &self.info.counters, meta, parts)
     }
 
     fn flush(&mut self, pool: &mut Pool) {

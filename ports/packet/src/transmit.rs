@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, GsoKind, Meta, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
-use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
+use twinpath_port::{LinkState, PortCounters, PortQueue, SentParts, WaitSource};
 use twinpath_sys::{last_errno, send_queue};
 
 use crate::chain::{Outgoing, refusal};
@@ -158,26 +158,26 @@ impl Transmitter {
         }
     }
 
-    /// Sends a packet with offloads from where its bytes lie, by one system call. False: frames with offloads are not sent
-    /// here, or earlier frames wait.
+    /// Sends a packet with offloads from where its bytes lie, by one system call; not so if frames with offloads are
+    /// not sent here, or earlier frames wait.
     pub(crate) fn send_parts(
         &mut self,
         pool: &mut Pool,
         counters: &PortCounters,
         meta: &Meta,
         parts: [&[u8]; 2],
-    ) -> bool {
+    ) -> SentParts {
         if self.outgoing.is_none() {
-            return false;
+            return SentParts::NotSo;
         }
         if !self.taken.is_empty() {
             self.flush(pool, counters);
         }
         let Self { joiner: Some(joiner), outgoing: Some(outgoing), queue, taken, .. } = self else {
-            return false;
+            return SentParts::NotSo;
         };
         if !taken.is_empty() || queue.as_ref().is_some_and(|queue| !queue.has_sent()) {
-            return false;
+            return SentParts::NotSo;
         }
         counters.kicks.add(1);
         match outgoing.write_parts(&joiner.socket, meta, parts) {
@@ -192,10 +192,13 @@ impl Transmitter {
                 (self.follows, self.is_mixed) = (true, true);
             }
             // A signal came before it was sent.
-            Err(Errno::INTR) => return false,
-            Err(error) => counters.drops.add(refusal(error), 1),
+            Err(Errno::INTR) => return SentParts::NotSo,
+            Err(error) => {
+                counters.drops.add(refusal(error), 1);
+                return SentParts::Dropped;
+            }
         }
-        true
+        SentParts::Sent
     }
 
     /// Whether all frames have left. Without an AF_XDP queue, the kernel takes or refuses each one immediately.

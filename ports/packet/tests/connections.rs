@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Mapping, Pool, leaked};
+use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Mapping, Meta, Pool, leaked};
 use twinpath_inspect::Reason;
 use twinpath_packet::xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_packet::{PacketConfig, PacketPort, SUPER_FRAME_CHUNKS};
-use twinpath_port::{PortId, PortQueue, WaitSource};
+use twinpath_port::{PortId, PortQueue, SentParts, WaitSource};
 use twinpath_rings::pending::{Pending, STRIDE};
 use twinpath_sys::Namespace;
 use twinpath_sys::frame_tap::FrameTap;
@@ -376,11 +376,34 @@ fn send_in_parts(port: &mut PacketPort, pool: &mut Pool, frame: Frame, payload_l
     let (mut whole, meta) = (Vec::new(), frame.meta().without_next());
     let (headers, payload) = frame.gather(&mut whole).split_at(frame.chain_len() - payload_len);
     assert!(port.capabilities().takes_parts(&meta, frame.chain_len()));
-    if !port.send_parts(pool, &meta, [headers, payload]) {
+    if port.send_parts(pool, &meta, [headers, payload]) == SentParts::NotSo {
         return Some(frame);
     }
     pool.release(frame);
     None
+}
+
+#[test]
+fn a_super_frame_that_the_kernel_refuses_is_not_told_as_sent() {
+    if !twinpath_test_rig::root_or_skip() {
+        return;
+    }
+    let link = Link::new();
+    let mut pool = Pool::new(SUPER_FRAME_CHUNKS + 64).unwrap();
+    let mut port = link.open(None);
+    port.prepare(&mut pool);
+    run(&link.near, "ip", "link set near down");
+    let mut headers = [0; 54];
+    (headers[12], headers[14], headers[23]) = (8, 0x45, 6);
+    let gso = Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false };
+    let (checksum, at) = (Checksum::Partial, 34);
+    let meta =
+        Meta { checksum, headers_len: 54, checksum_start: at, checksum_offset: 16, gso, ..Meta::default() };
+    let sent = port.send_parts(&mut pool, &meta, [&headers, &[0; 8000]]);
+    let counters = port.counters();
+    assert_eq!((sent, counters.super_frames_out.get()), (SentParts::Dropped, 0));
+    assert_eq!(counters.drops.get(Reason::PortDown), 1);
+    Box::new(port).close().into_iter().for_each(|frame| pool.release(frame));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use twinpath_frame::{Checksum, Gso, GsoKind, Meta};
 use twinpath_inspect::{FastTcpCounters, Reason};
-use twinpath_port::PortId;
+use twinpath_port::{PortId, SentParts};
 use twinpath_tcp::{Outgoing, Sink, Tuple};
 use twinpath_time::Instant;
 use twinpath_udp::egress::{Egress, EgressTable, KernelReason, PEERS_MAX, Update};
@@ -226,11 +226,19 @@ impl<E: Send> Out<'_, '_, E> {
             ..Meta::default()
         };
         let parts = [&headers[..headers_len], payload];
-        if payload.len() < UNCOPIED_MIN || !io.send_parts(port, &meta, parts) {
+        let sent = match payload.len() < UNCOPIED_MIN {
+            true => SentParts::NotSo,
+            false => io.send_parts(port, &meta, parts),
+        };
+        if sent == SentParts::NotSo {
             let Some(mut frame) = io.take_long(parts) else { return false };
             let next = frame.meta_mut().next.take();
             *frame.meta_mut() = Meta { next, ..meta };
             io.forward(port, frame);
+        }
+        // What the port has dropped is lost as on a bad network.
+        if sent == SentParts::Dropped {
+            return true;
         }
         self.counters.fast_segments_out.add(payload.len().div_ceil(usize::from(segment.unit)) as u64);
         true
