@@ -64,6 +64,9 @@ pub struct Server {
     scratch: Vec<u8>,
     reply_max: usize,
     counters: Arc<ServiceCounters>,
+    /// The lane that had no room for the last call that was [`Outcome::Busy`]: beside the outcome, which so fits into
+    /// registers.
+    busy_lane: u32,
 }
 
 impl Server {
@@ -116,6 +119,7 @@ impl Server {
             scratch: Vec::with_capacity(MARK_LEN + reply_max),
             reply_max,
             counters,
+            busy_lane: 0,
         })
     }
 
@@ -133,6 +137,7 @@ impl Server {
             scratch: Vec::with_capacity(MARK_LEN + self.reply_max),
             reply_max: self.reply_max,
             counters,
+            busy_lane: 0,
         }
     }
 
@@ -146,6 +151,12 @@ impl Server {
     #[must_use]
     pub const fn record_reply_max(&self) -> usize {
         MARK_LEN + self.reply_max
+    }
+
+    /// The lane that had no room for the last message that was [`Outcome::Busy`].
+    #[must_use]
+    pub const fn busy_lane(&self) -> u32 {
+        self.busy_lane
     }
 
     /// How many lanes the work of its programs has.
@@ -205,7 +216,7 @@ impl Server {
         self.scratch = out;
         match outcome {
             // A datagram is not kept until there is room: its sender repeats it.
-            Ok(Outcome::NoRoom | Outcome::Busy(_)) => Err(Reason::HandlersBusy),
+            Ok(Outcome::NoRoom | Outcome::Busy) => Err(Reason::HandlersBusy),
             Ok(_) => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
             Err(Reason::RpcHeader) => match self.in_kind(&arrival, false, message)? {
                 Ok(reply) => Ok(reply),
@@ -233,7 +244,7 @@ impl Server {
         self.scratch = out;
         match outcome {
             Ok(Outcome::Later(call)) => Ok(Err(call)),
-            Ok(Outcome::NoRoom | Outcome::Busy(_)) => Err(Reason::HandlersBusy),
+            Ok(Outcome::NoRoom | Outcome::Busy) => Err(Reason::HandlersBusy),
             Ok(Outcome::Done) => Ok(Ok(self.scratch.get(MARK_LEN..).unwrap_or_default())),
             Err(Reason::RpcHeader) => self.in_kind(&arrival, true, message),
             Err(reason) => Err(reason),
@@ -259,7 +270,7 @@ impl Server {
                 call.marked = true;
                 Ok(Err(call))
             }
-            Outcome::NoRoom | Outcome::Busy(_) => Err(Reason::HandlersBusy),
+            Outcome::NoRoom | Outcome::Busy => Err(Reason::HandlersBusy),
             Outcome::Done => Ok(Ok(&self.scratch)),
         }
     }
@@ -388,7 +399,8 @@ impl Server {
                 out.truncate(start);
                 // It may run when it is passed again.
                 ticket.iter_mut().for_each(Ticket::defer);
-                return Ok(if may_defer { Outcome::Busy(lane) } else { Outcome::NoRoom });
+                self.busy_lane = lane;
+                return Ok(if may_defer { Outcome::Busy } else { Outcome::NoRoom });
             }
             Err(refusal) => {
                 out.truncate(start);
@@ -493,8 +505,8 @@ pub enum Outcome {
     /// Not handled: its program may have to answer later, and there is no room for that. Pass the message
     /// again when there is.
     NoRoom,
-    /// The same, but only this lane of work has no room.
-    Busy(u32),
+    /// The same, but only one lane of work has no room: [`Server::busy_lane`].
+    Busy,
 }
 
 /// A call that a thread that may block has yet to answer.

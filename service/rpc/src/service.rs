@@ -70,7 +70,8 @@ impl RpcService {
 
 impl RpcService {
     /// Answers the received calls while there is room; stops behind a call that is to be answered later.
-    #[inline]
+    // Inlined where it is hot, although it has a second caller.
+    #[inline(always)]
     fn answer(
         &mut self,
         now: Instant,
@@ -116,7 +117,7 @@ impl RpcService {
         match stopped {
             Ok(Outcome::Done) => Stopped::Here,
             Ok(Outcome::Later(call)) => Stopped::Later { call, is_joined },
-            Ok(Outcome::Busy(lane)) => Stopped::Busy { lane, len },
+            Ok(Outcome::Busy) => Stopped::Busy { lane: self.server.busy_lane(), len },
             Ok(Outcome::NoRoom) => {
                 // Asked now alone: without room, the connection is served again as soon as there is some.
                 if output.may_defer() {
@@ -132,17 +133,49 @@ impl RpcService {
         }
     }
 
-    /// Serves calls again that were set aside, the first one of each lane while it has room.
+    /// Goes on behind the first call that is not answered at once: up to `seen`, the input was looked at. Or begins with
+    /// those that were set aside. Returns how much of the input is used up.
     #[cold]
+    #[inline(never)]
+    fn stream_past(
+        &mut self,
+        now: Instant,
+        connection: &mut RpcConnection,
+        input: &[u8],
+        (seen, mut first): (usize, Option<Stopped>),
+        output: &mut Output<'_>,
+    ) -> usize {
+        let begin = if first.is_some() { seen } else { self.answer_aside(now, connection, input, output) };
+        let mut rest = &input[begin..];
+        loop {
+            let stopped = match first.take() {
+                Some(stopped) => stopped,
+                None => self.answer(now, connection.peer, &mut connection.walked, &mut rest, output),
+            };
+            if matches!(stopped, Stopped::Here) {
+                break;
+            }
+            if let Err(start) = self.go_past(stopped, connection, input.len() - rest.len(), output) {
+                rest = &input[start..];
+                break;
+            }
+        }
+        connection.settle(now, input.len() - rest.len(), output)
+    }
+
+    /// Serves calls again that were set aside, the first one of each lane while it has room. Returns where the input begins
+    /// that nobody has looked at.
+    #[cold]
+    #[inline(never)]
     fn answer_aside(
         &mut self,
         now: Instant,
-        peer: SocketAddr,
-        aside: &mut Aside,
+        connection: &mut RpcConnection,
         input: &[u8],
         output: &mut Output<'_>,
-    ) {
-        let mut from = 0;
+    ) -> usize {
+        let (peer, mut from) = (connection.peer, 0);
+        let Some(aside) = &mut connection.aside else { return 0 };
         while let Some((at, Waiting { start, len, .. })) = aside.next(from) {
             let mut record = &input[start..start + len];
             match self.answer(now, peer, &mut Walked::default(), &mut record, output) {
@@ -154,6 +187,34 @@ impl RpcService {
                 Stopped::Here if record.is_empty() => aside.remove(at),
                 // There is no room for anything more.
                 Stopped::Here => break,
+            }
+        }
+        aside.seen()
+    }
+
+    /// Goes past a call whose record ends there in the input: hands its work over, or sets it aside.
+    ///
+    /// # Errors
+    /// It has no place aside: answering ends here, where its record begins.
+    #[cold]
+    #[inline(never)]
+    fn go_past(
+        &mut self,
+        stopped: Stopped,
+        connection: &mut RpcConnection,
+        end: usize,
+        output: &mut Output<'_>,
+    ) -> Result<(), usize> {
+        match stopped {
+            Stopped::Here => Ok(()),
+            Stopped::Later { call, is_joined } => {
+                self.hand_over(call, is_joined, end, output);
+                Ok(())
+            }
+            Stopped::Busy { lane, len } => {
+                let start = end - len;
+                let aside = connection.aside.get_or_insert_default();
+                if aside.add(Waiting { start, len, lane }) { Ok(()) } else { Err(start) }
             }
         }
     }
@@ -173,14 +234,9 @@ impl RpcService {
 }
 
 impl RpcConnection {
-    /// Sets a call aside that its lane has no room for. Returns whether there is a place for it.
-    #[cold]
-    fn set_aside(&mut self, call: Waiting) -> bool {
-        self.aside.get_or_insert_default().add(call)
-    }
-
     /// Input before `seen` was looked at. Returns how much of it is used up.
     #[cold]
+    #[inline(never)]
     fn settle(&mut self, now: Instant, seen: usize, output: &mut Output<'_>) -> usize {
         let Some(aside) = &mut self.aside else { return seen };
         let used = aside.settle(seen);
@@ -273,28 +329,17 @@ impl Service for RpcService {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> usize {
-        let (peer, mut rest) = (connection.peer, input);
-        if let Some(aside) = &mut connection.aside {
-            self.answer_aside(now, peer, aside, input, output);
-            rest = &input[aside.seen()..];
+        let mut rest = input;
+        if connection.aside.is_some() {
+            return self.stream_past(now, connection, input, (0, None), output);
         }
-        loop {
-            match self.answer(now, peer, &mut connection.walked, &mut rest, output) {
-                Stopped::Here => break,
-                Stopped::Later { call, is_joined } => {
-                    self.hand_over(call, is_joined, input.len() - rest.len(), output);
-                }
-                Stopped::Busy { lane, len } => {
-                    let start = input.len() - rest.len() - len;
-                    if !connection.set_aside(Waiting { start, len, lane }) {
-                        rest = &input[start..];
-                        break;
-                    }
-                }
+        match self.answer(now, connection.peer, &mut connection.walked, &mut rest, output) {
+            Stopped::Here => input.len() - rest.len(),
+            stopped => {
+                let seen = input.len() - rest.len();
+                self.stream_past(now, connection, input, (seen, Some(stopped)), output)
             }
         }
-        let seen = input.len() - rest.len();
-        if connection.aside.is_none() { seen } else { connection.settle(now, seen, output) }
     }
 
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
