@@ -46,6 +46,12 @@ pub const fn mark(len: u32, last: bool) -> [u8; MARK_LEN] {
     (len & fragment_header::MASK | end).to_be_bytes()
 }
 
+/// Whether a fragment with this mark ends its record.
+#[must_use]
+pub const fn is_last(mark: [u8; MARK_LEN]) -> bool {
+    u32::from_be_bytes(mark) & fragment_header::EOF_FLAG != 0
+}
+
 /// How much of the first record of a stream has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {

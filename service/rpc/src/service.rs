@@ -3,6 +3,7 @@
 mod aside;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use twinpath_service::{
@@ -13,7 +14,7 @@ use twinpath_time::Duration;
 
 use self::aside::{Aside, Waiting};
 use crate::program::{Arrival, Transport};
-use crate::record::{self, MARK_LEN, RecordError, RecordLimits, Walked};
+use crate::record::{self, RecordError, RecordLimits, Walked};
 use crate::server::{Deferred, Outcome, SHAPES, Server};
 
 /// How long a record waits that a program had no room for ([`crate::Handled::Busy`]), unless a reply of its connection
@@ -46,8 +47,8 @@ pub struct RpcConnection {
 enum Stopped {
     /// For now, or for good.
     Here,
-    /// Behind a call that is to be answered later. Its message is in the input, or in fragments that were joined.
-    Later { call: Box<Deferred>, is_joined: bool },
+    /// Behind a call that is to be answered later, and whose record has this length.
+    Later { call: Box<Deferred>, len: usize },
     /// Behind a call for which its lane has no room, and whose record has this length.
     Busy { lane: u32, len: usize },
 }
@@ -83,19 +84,15 @@ impl RpcService {
         let may_defer = self.defers && output.has_room_for_work();
         let arrival = Arrival { now, peer, transport: Transport::Stream };
         let (room, longest) = (output.room(), self.server.record_reply_max());
-        let (mut stopped, mut len, mut is_joined) = (Ok(Outcome::Done), 0, false);
+        let (mut stopped, mut len) = (Ok(Outcome::Done), 0);
         let fits = output.write_with(|out| {
             // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
                 let before = input;
-                let mut message_len = 0;
                 let served = match record::next(&mut input, limits, &mut self.joined, walked) {
-                    Ok(Some(record)) => {
-                        message_len = record.len();
-                        self.server.record(&arrival, may_defer, record, out)
-                    }
+                    Ok(Some(record)) => self.server.record(&arrival, may_defer, record, out),
                     Ok(None) => break,
                     Err(error) => Err(error.reason()),
                 };
@@ -103,8 +100,6 @@ impl RpcService {
                     continue;
                 }
                 len = before.len() - input.len();
-                // A record of several fragments has several marks.
-                is_joined = len != MARK_LEN + message_len;
                 if matches!(served, Ok(Outcome::NoRoom)) {
                     input = before;
                 }
@@ -116,7 +111,7 @@ impl RpcService {
         debug_assert!(fits, "room was looked for before each reply");
         match stopped {
             Ok(Outcome::Done) => Stopped::Here,
-            Ok(Outcome::Later(call)) => Stopped::Later { call, is_joined },
+            Ok(Outcome::Later(call)) => Stopped::Later { call, len },
             Ok(Outcome::Busy) => Stopped::Busy { lane: self.server.busy_lane(), len },
             Ok(Outcome::NoRoom) => {
                 // Asked now alone: without room, the connection is served again as soon as there is some.
@@ -155,7 +150,7 @@ impl RpcService {
             if matches!(stopped, Stopped::Here) {
                 break;
             }
-            if let Err(start) = self.go_past(stopped, connection, input.len() - rest.len(), output) {
+            if let Err(start) = self.go_past(stopped, connection, input, input.len() - rest.len(), output) {
                 rest = &input[start..];
                 break;
             }
@@ -180,9 +175,9 @@ impl RpcService {
             let mut record = &input[start..start + len];
             match self.answer(now, peer, &mut Walked::default(), &mut record, output) {
                 Stopped::Busy { .. } => from = at + 1,
-                Stopped::Later { call, is_joined } => {
+                Stopped::Later { call, .. } => {
                     aside.remove(at);
-                    self.hand_over(call, is_joined, start + len, output);
+                    self.hand_over(call, input, start..start + len, output);
                 }
                 Stopped::Here if record.is_empty() => aside.remove(at),
                 // There is no room for anything more.
@@ -202,13 +197,14 @@ impl RpcService {
         &mut self,
         stopped: Stopped,
         connection: &mut RpcConnection,
+        input: &[u8],
         end: usize,
         output: &mut Output<'_>,
     ) -> Result<(), usize> {
         match stopped {
             Stopped::Here => Ok(()),
-            Stopped::Later { call, is_joined } => {
-                self.hand_over(call, is_joined, end, output);
+            Stopped::Later { call, len } => {
+                self.hand_over(call, input, end - len..end, output);
                 Ok(())
             }
             Stopped::Busy { lane, len } => {
@@ -219,15 +215,23 @@ impl RpcService {
         }
     }
 
-    /// Hands over the work of the call whose record ends there in the input. Replies carry the xid of their calls, so
-    /// they may leave in any order.
-    fn hand_over(&mut self, call: Box<Deferred>, is_joined: bool, end: usize, output: &mut Output<'_>) {
+    /// Hands over the work of the call with this record. Replies carry the xid of their calls, so they may leave in any
+    /// order.
+    fn hand_over(
+        &mut self,
+        call: Box<Deferred>,
+        input: &[u8],
+        record: Range<usize>,
+        output: &mut Output<'_>,
+    ) {
         let (lane, args_len) = (call.lane(), call.args_len());
-        let taken = if is_joined {
+        let is_whole = input[record.start..].first_chunk().is_some_and(|mark| record::is_last(*mark));
+        let taken = if is_whole {
+            output.later_with(lane, Order::AsDone, record.end - args_len..record.end, |args| call.run(args))
+        } else {
+            // Its fragments were joined.
             let message = std::mem::take(&mut self.joined);
             output.later_in(lane, Order::AsDone, move || call.run(&message[message.len() - args_len..]))
-        } else {
-            output.later_with(lane, Order::AsDone, end - args_len..end, |args| call.run(args))
         };
         debug_assert!(taken, "there was room");
     }
