@@ -252,6 +252,8 @@ SUITE_PACKAGES_linux-packetdrill := $(SUITE_PACKAGES_packetdrill)
 SUITE_PACKAGES_nfs := cmake=cmake gcc=cc make=make rpcbind=rpcinfo iproute2=ip util-linux=unshare
 SUITE_PACKAGES_pjdfstest := gcc=cc libc6-dev=/usr/include/stdio.h qemu-system-x86=qemu-system-x86_64
 SUITE_UNPACKED_pjdfstest := busybox-static cpio
+SUITE_PACKAGES_rds := $(SUITE_PACKAGES_pjdfstest) iproute2=ip util-linux=unshare xz-utils=xz
+SUITE_UNPACKED_rds := $(SUITE_UNPACKED_pjdfstest)
 
 # What the suite of programs runs comes from Debian: there is no checkout. Unpacked, so that no service of theirs starts here, with the
 # libraries that a small installation lacks.
