@@ -237,7 +237,7 @@ fn a_port_that_is_not_read_is_congested_until_it_is_read() {
         false
     });
     assert_eq!(paths(&hosts.client)[0]["congested"], serde_json::json!([4000]));
-    // Another port of the same host is not.
+    // Another port of the same host is not, and what was sent to the congested one does not delay it.
     client.send_to(b"there", to(SERVER, 4001)).unwrap();
     assert_eq!(receive(&other).0, b"there");
     for number in 0..sent {
@@ -336,4 +336,30 @@ fn programs_notice_nothing_of_a_daemon_that_is_killed() {
     wait(idle);
     assert!(matches!(idle.receive(&mut [0; 8]), Err(RdsError::DaemonEnded)));
     until("the keeper has ended", || !programs(&rig, true).with_extension("kept").exists());
+}
+
+#[test]
+fn messages_to_other_receivers_go_past_those_to_a_congested_one() {
+    let Some(hosts) = Hosts::new(&[]) else { return };
+    let (client, server, other) = (hosts.client(4000), hosts.server(4000), hosts.server(4001));
+    let local = hosts.client(4001);
+    server.set_receive_max(16_384).unwrap();
+    // It blocks, so nothing tells it of congestion: all of this is accepted.
+    let mut sent = 0_u32;
+    until("the port is congested", || {
+        client.send_to(&[&sent.to_le_bytes()[..], &[0; 1000]].concat(), to(SERVER, 4000)).unwrap();
+        sent += 1;
+        paths(&hosts.client)[0]["congested"] == serde_json::json!([4000])
+    });
+    for number in 0..20_u32 {
+        client.send_to(&[&sent.to_le_bytes()[..], &[0; 1000]].concat(), to(SERVER, 4000)).unwrap();
+        sent += 1;
+        client.send_to(&number.to_le_bytes(), to(SERVER, 4001)).unwrap();
+        assert_eq!(receive(&other).0, number.to_le_bytes());
+        client.send_to(&number.to_le_bytes(), to(CLIENT, 4001)).unwrap();
+        assert_eq!(receive(&local).0, number.to_le_bytes());
+    }
+    for number in 0..sent {
+        assert_eq!(receive(&server).0[..4], number.to_le_bytes());
+    }
 }

@@ -66,6 +66,19 @@ impl Default for SocketLimits {
     }
 }
 
+/// What became of a message that a program wants to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// It is released once TCP has acknowledged it.
+    Placed,
+    /// A program of this host has it, or it was dropped.
+    Done,
+    /// Its receiver is congested.
+    Congested,
+    /// As much waits for its peer as may.
+    Full,
+}
+
 pub(crate) struct Hub {
     pub(crate) rds: Rds,
     pub(crate) io: Io,
@@ -291,14 +304,15 @@ impl Hub {
             self.io.ports.insert((local, source), number);
             for (entry, placed) in kept {
                 let to = program.messages.to(entry);
+                let len = program.messages.payload(entry).len();
+                program.unacknowledged += len;
                 let Some(placed) = placed else {
-                    // The last one, which was not given a place yet.
-                    program.held = Some(Held::Kept(entry));
+                    // In their order, as soon as the engine has all that have places.
+                    program.parked.push_back(entry);
                     continue;
                 };
-                let (token, len) = (Token(self.next_token), program.messages.payload(entry).len());
+                let token = Token(self.next_token);
                 self.next_token += 1;
-                program.unacknowledged += len;
                 self.io.messages.insert(token, (number, entry));
                 let pair = Pair { local, remote: to.ip() };
                 let outgoing = Outgoing { pair, source, destination: to.port(), token, len: len as u32 };
@@ -583,37 +597,68 @@ impl Hub {
     /// Sends the message that a program wants to send, if it can be.
     fn send_held(&mut self, now: Instant, number: u64) {
         if let Some(program) = self.io.programs.get_mut(&number)
-            && let (Some((local, source)), Some(held)) = (program.local, program.held.take())
+            && let Some(held) = program.held.take()
         {
             let kept = match held {
                 Held::Kept(entry) => Some(entry),
                 Held::Staged(to, len) => {
                     let kept = program.messages.keep(to, HEAD_LEN, len);
-                    if kept.is_none() {
-                        program.held = Some(held);
+                    match kept {
+                        Some(_) => program.unacknowledged += len,
+                        None => program.held = Some(held),
                     }
                     kept
                 }
             };
-            if let Some(entry) = kept {
-                let to = program.messages.to(entry);
-                let pair = Pair { local, remote: to.ip().to_canonical() };
-                let is_sent = if self.addresses.contains(&pair.remote) {
-                    self.send_here(number, pair, [source, to.port()], entry)
-                } else {
-                    self.send_away(now, number, pair, [source, to.port()], entry)
-                };
-                if let Some(program) = self.io.programs.get_mut(&number).filter(|_| !is_sent) {
-                    program.held = Some(Held::Kept(entry));
+            match kept {
+                // Behind the others to this receiver.
+                Some(entry) if program.has_parked(program.messages.to(entry)) => {
+                    program.parked.push_back(entry)
                 }
+                Some(entry) => self.send(now, number, entry),
+                None => {}
             }
         }
         self.io.watch_program(number);
         self.forget_ended(number);
     }
 
+    /// Sends a kept message, or parks or holds it.
+    fn send(&mut self, now: Instant, number: u64, entry: Entry) {
+        let Some(program) = self.io.programs.get(&number) else { return };
+        let Some((local, source)) = program.local else { return };
+        let to = program.messages.to(entry);
+        let pair = Pair { local, remote: to.ip().to_canonical() };
+        let sent = if self.addresses.contains(&pair.remote) {
+            self.send_here(number, pair, [source, to.port()], entry)
+        } else {
+            self.send_away(now, number, pair, [source, to.port()], entry)
+        };
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        match sent {
+            Sent::Placed => {}
+            Sent::Done => program.release(entry),
+            Sent::Congested => program.parked.push_back(entry),
+            Sent::Full => program.held = Some(Held::Kept(entry)),
+        }
+    }
+
+    /// Sends what was parked and need not be any more.
+    fn send_parked(&mut self, now: Instant, number: u64) {
+        let Some(program) = self.io.programs.get_mut(&number) else { return };
+        for entry in std::mem::take(&mut program.parked) {
+            let Some(program) = self.io.programs.get_mut(&number) else { return };
+            if program.held.is_some() || program.has_parked(program.messages.to(entry)) {
+                program.parked.push_back(entry);
+            } else {
+                self.send(now, number, entry);
+            }
+        }
+    }
+
     /// There may be room for what a program wants to send.
     fn resume(&mut self, now: Instant, number: u64) {
+        self.send_parked(now, number);
         self.send_held(now, number);
         let is_unread = |program: &Program| program.is_hung_up && !program.has_ended && program.may_send();
         if self.io.programs.get(&number).is_some_and(is_unread) {
@@ -625,59 +670,47 @@ impl Hub {
         }
     }
 
-    /// Sends a message to a program of this host. Returns whether it is sent or dropped, and need not wait.
-    fn send_here(&mut self, number: u64, pair: Pair, [source, port]: [u16; 2], entry: Entry) -> bool {
+    /// Sends a message to a program of this host.
+    fn send_here(&mut self, number: u64, pair: Pair, [source, port]: [u16; 2], entry: Entry) -> Sent {
         let (from, local) = (SocketAddr::new(pair.local, source), pair.remote);
         if port == 0 {
             // A ping: the answer comes from port 0.
             let _ = self.io.put(pair.local, source, SocketAddr::new(pair.remote, 0), &[]);
-        } else {
-            let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
-            if receiver.is_some_and(Program::is_congested) {
-                return false;
-            }
-            let program = self.io.programs.get(&number);
-            let payload = program.map(|program| program.messages.payload(entry).to_vec()).unwrap_or_default();
-            if self.io.put(local, port, from, &payload) != Delivered::Yes {
-                self.refused.unreachable.add(1);
-            }
+            return Sent::Done;
         }
-        self.release(number, entry);
-        true
+        let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
+        if receiver.is_some_and(Program::is_congested) {
+            return Sent::Congested;
+        }
+        let program = self.io.programs.get(&number);
+        let payload = program.map(|program| program.messages.payload(entry).to_vec()).unwrap_or_default();
+        if self.io.put(local, port, from, &payload) != Delivered::Yes {
+            self.refused.unreachable.add(1);
+        }
+        Sent::Done
     }
 
-    /// Sends a message to another host. Returns as above.
-    fn send_away(&mut self, now: Instant, number: u64, pair: Pair, ports: [u16; 2], entry: Entry) -> bool {
-        let is_family = pair.local.is_ipv4() == pair.remote.is_ipv4();
-        let token = Token(self.next_token);
-        let Some(program) = self.io.programs.get_mut(&number) else { return true };
-        let len = program.messages.payload(entry).len();
-        let [source, destination] = ports;
-        let outgoing = Outgoing { pair, source, destination, token, len: len as u32 };
+    /// Sends a message to another host.
+    fn send_away(&mut self, now: Instant, number: u64, pair: Pair, ports: [u16; 2], entry: Entry) -> Sent {
+        let Some(program) = self.io.programs.get_mut(&number) else { return Sent::Done };
+        if !is_host(pair.remote) || pair.local.is_ipv4() != pair.remote.is_ipv4() {
+            self.refused.unreachable.add(1);
+            return Sent::Done;
+        }
+        let (token, [source, destination]) = (Token(self.next_token), ports);
+        let len = program.messages.payload(entry).len() as u32;
+        self.next_token += 1;
         self.io.messages.insert(token, (number, entry));
-        let sent = match is_host(pair.remote) && is_family {
-            true => self.rds.send(now, &outgoing, &mut self.io),
-            false => Err(SendError::TooManyPeers),
-        };
-        let Err(error) = sent else {
-            self.next_token += 1;
-            if let Some(program) = self.io.programs.get_mut(&number) {
-                program.unacknowledged += len;
-            }
-            return true;
-        };
+        let outgoing = Outgoing { pair, source, destination, token, len };
+        let Err(error) = self.rds.send(now, &outgoing, &mut self.io) else { return Sent::Placed };
         self.io.messages.remove(&token);
-        if matches!(error, SendError::Congested | SendError::Full) {
-            return false;
-        }
-        self.refused.unreachable.add(1);
-        self.release(number, entry);
-        true
-    }
-
-    fn release(&mut self, number: u64, entry: Entry) {
-        if let Some(program) = self.io.programs.get_mut(&number) {
-            program.messages.release(entry);
+        match error {
+            SendError::Congested => Sent::Congested,
+            SendError::Full => Sent::Full,
+            SendError::TooLong | SendError::TooManyPeers => {
+                self.refused.unreachable.add(1);
+                Sent::Done
+            }
         }
     }
 
@@ -691,8 +724,7 @@ impl Hub {
         }
         self.io.maps.set(local, &own);
         if !is_congested {
-            let held = self.io.programs.iter().filter(|(_, program)| program.held.is_some());
-            self.io.may_send.extend(held.map(|(number, _)| *number));
+            self.io.try_parked();
         }
     }
 

@@ -107,6 +107,12 @@ impl Io {
         }
     }
 
+    /// A port may be clear now.
+    pub(crate) fn try_parked(&mut self) {
+        let parked = self.programs.iter().filter(|(_, program)| !program.parked.is_empty());
+        self.may_send.extend(parked.map(|(number, _)| *number));
+    }
+
     /// Hands a message to the program that has the port.
     pub(crate) fn put(&mut self, local: IpAddr, port: u16, from: SocketAddr, payload: &[u8]) -> Delivered {
         let Some(&number) = self.ports.get(&(local, port)) else { return Delivered::NoSocket };
@@ -208,16 +214,13 @@ impl Host for Io {
     fn released(&mut self, token: Token) {
         let Some((number, entry)) = self.messages.remove(&token) else { return };
         let Some(program) = self.programs.get_mut(&number) else { return };
-        program.unacknowledged -= program.messages.payload(entry).len();
-        program.messages.release(entry);
+        program.release(entry);
         self.may_send.insert(number);
     }
 
     fn congestion(&mut self, pair: Pair, ports: &CongestionMap) {
         self.maps.set(pair.remote, ports);
-        // One of them may be clear now.
-        let held = self.programs.iter().filter(|(_, program)| program.held.is_some());
-        self.may_send.extend(held.map(|(number, _)| *number));
+        self.try_parked();
     }
 }
 

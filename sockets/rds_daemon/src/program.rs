@@ -18,7 +18,7 @@ const ON_ITS_WAY: usize = 4 << 20;
 /// A message that a program wants to send, and that has no place yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
-    /// It is kept. It finds no room at its peer for now, or its receiver is congested.
+    /// It is kept. It finds no room at its peer for now.
     Kept(Entry),
     /// It is staged, as there is no room to keep it. To where, and how many bytes of payload.
     Staged(SocketAddr, usize),
@@ -36,7 +36,9 @@ pub(crate) struct Program {
     pub(crate) messages: Messages,
     /// The next one. Nothing more is read before it is sent.
     pub(crate) held: Option<Held>,
-    /// Bytes of payload that are not acknowledged.
+    /// Kept messages whose receiver is congested, in their order. Those to other receivers go past them.
+    pub(crate) parked: VecDeque<Entry>,
+    /// Bytes of payload that are kept.
     pub(crate) unacknowledged: usize,
     pub(crate) send_max: usize,
     pub(crate) receive_max: usize,
@@ -75,6 +77,7 @@ impl Program {
             local: None,
             to: None,
             held: None,
+            parked: VecDeque::new(),
             unacknowledged: 0,
             send_max: LIMIT,
             receive_max: LIMIT,
@@ -116,6 +119,17 @@ impl Program {
     /// Whether nothing of it is left to do.
     pub(crate) fn is_over(&self) -> bool {
         self.has_ended && self.held.is_none() && self.messages.is_empty()
+    }
+
+    /// Whether a message to the same receiver waits.
+    pub(crate) fn has_parked(&self, to: SocketAddr) -> bool {
+        self.parked.iter().any(|entry| self.messages.to(*entry) == to)
+    }
+
+    /// A message is done with.
+    pub(crate) fn release(&mut self, entry: Entry) {
+        self.unacknowledged -= self.messages.payload(entry).len();
+        self.messages.release(entry);
     }
 
     /// Whether it may send more.
