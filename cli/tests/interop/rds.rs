@@ -162,7 +162,7 @@ fn ipv6_and_several_paths() {
 fn sends(socket: &RdsSocket, to: SocketAddr, is_over: &AtomicBool) -> u64 {
     let mut number = 0_u64;
     while !is_over.load(Ordering::Relaxed) {
-        let len = if number % 50 == 0 { 60_000 } else { 8 + number as usize % 900 };
+        let len = if number.is_multiple_of(50) { 60_000 } else { 8 + number as usize % 900 };
         let mut text = vec![number as u8; len];
         text[..8].copy_from_slice(&number.to_le_bytes());
         socket.send_to(&text, to).unwrap();

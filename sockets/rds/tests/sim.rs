@@ -319,7 +319,7 @@ impl World {
     }
 
     fn turn(&mut self) {
-        self.now = self.now + Duration::from_micros(self.random.u64(1..300));
+        self.now += Duration::from_micros(self.random.u64(1..300));
         let now = self.now;
         for side in &mut self.sides {
             side.engine.timeout(now, &mut side.programs);
@@ -444,7 +444,7 @@ fn a_connection_may_be_cut_at_every_byte() {
         world.obey();
         let mut is_cut = false;
         for _ in 0..2_000 {
-            world.now = world.now + Duration::from_millis(3);
+            world.now += Duration::from_millis(3);
             let now = world.now;
             for side in &mut world.sides {
                 side.engine.timeout(now, &mut side.programs);

@@ -80,7 +80,6 @@ pub struct Report {
     /// The programs to which the owner of an interface gives rings.
     pub programs: Vec<Program>,
     /// Reliable Datagram Sockets, if the program serves them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rds: Option<Rds>,
 }
 
