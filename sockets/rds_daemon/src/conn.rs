@@ -19,6 +19,8 @@ const READ_MAX: usize = 256 << 10;
 /// Silence after which a peer is asked whether it is there, the time between questions, and their number
 /// (net/rds/tcp.c: `RDS_TCP_KEEPALIVE`).
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(5), 5);
+/// A peer that acknowledges nothing for so long is gone: as long as it may leave the questions unanswered.
+const GONE_AFTER: Duration = Duration::from_secs(30);
 /// Ports that are tried for a connection.
 const PORTS_TRIED: usize = 32;
 /// The range that Linux takes ports from by default (ip_local_port_range).
@@ -66,6 +68,8 @@ impl Conn {
         sockopt::set_tcp_keepidle(&socket, idle)?;
         sockopt::set_tcp_keepintvl(&socket, interval)?;
         sockopt::set_tcp_keepcnt(&socket, count)?;
+        // Questions are not asked while something is unacknowledged.
+        sockopt::set_tcp_user_timeout(&socket, GONE_AFTER.as_millis() as u32)?;
         Ok(Self {
             socket,
             is_connected,

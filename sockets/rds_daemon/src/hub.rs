@@ -1,6 +1,6 @@
 //! The thread that has all connections and all sockets of programs. It sleeps until one of them is ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ use twinpath_time::{Duration, Instant};
 use crate::conn::{Conn, Read, addresses, is_host};
 use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM};
 use crate::keeper::Keeper;
-use crate::program::{Held, Program};
+use crate::program::{Program, Staged};
 use crate::reports::{HubReport, Refused, report};
 
 /// Events of one call of the kernel.
@@ -36,6 +36,8 @@ const TURN_MAX: usize = 64;
 const PARTS_MAX: usize = 128;
 /// Limits of the time until it is looked again whether TCP has acknowledged what was written, while nothing else happens.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+/// How long no peer is accepted after there was no descriptor for one.
+const ACCEPT_AFTER: Duration = Duration::from_millis(100);
 /// How long an orderly end waits for peers.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
@@ -73,10 +75,8 @@ enum Sent {
     Placed,
     /// A program of this host has it, or it was dropped.
     Done,
-    /// Its receiver is congested.
-    Congested,
-    /// As much waits for its peer as may.
-    Full,
+    /// Its receiver is congested, or as much waits for its peer as may.
+    Later,
 }
 
 pub(crate) struct Hub {
@@ -92,6 +92,8 @@ pub(crate) struct Hub {
     next_token: u64,
     /// Connections with something that is not acknowledged.
     unacknowledged: BTreeMap<ConnId, u64>,
+    /// Peers are accepted again from then on.
+    accepts_at: Instant,
     look_at: Instant,
     look_after: Duration,
     pub(crate) refused: Refused,
@@ -124,6 +126,7 @@ impl Hub {
             next_program: 0,
             next_token: 0,
             unacknowledged: BTreeMap::new(),
+            accepts_at: Instant::NEVER,
             look_at: Instant::NEVER,
             look_after: LOOK.0,
             refused: Refused::default(),
@@ -136,7 +139,12 @@ impl Hub {
     pub(crate) fn run(&mut self) {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         while !self.is_over() {
-            let due = self.rds.next_deadline().min(self.look_at).min(self.ends_at.unwrap_or(Instant::NEVER));
+            let due = self
+                .rds
+                .next_deadline()
+                .min(self.look_at)
+                .min(self.ends_at.unwrap_or(Instant::NEVER))
+                .min(self.accepts_at);
             let left = due.nanos_since(clock::now());
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
@@ -159,6 +167,10 @@ impl Hub {
                 }
             }
             self.rds.timeout(now, &mut self.io);
+            if now >= self.accepts_at {
+                self.accepts_at = Instant::NEVER;
+                self.watch_listener(EventFlags::IN);
+            }
             self.finish_turn(now);
         }
     }
@@ -188,6 +200,9 @@ impl Hub {
             }
             for conn in std::mem::take(&mut self.io.to_read) {
                 self.read(now, conn);
+            }
+            if std::mem::take(&mut self.io.has_room) {
+                self.io.try_parked();
             }
             for number in std::mem::take(&mut self.io.may_send) {
                 self.resume(now, number);
@@ -336,7 +351,13 @@ impl Hub {
             let socket = match accept_with(listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(_) => return,
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    // Without descriptors it would be told again and again that somebody waits.
+                    tracing::warn!("no connection of a peer is accepted for a while: {error}");
+                    self.accepts_at = now + ACCEPT_AFTER;
+                    return self.watch_listener(EventFlags::empty());
+                }
             };
             let Some((pair, port)) = addresses(&socket) else { continue };
             if !self.addresses.contains(&pair.local) || !is_host(pair.remote) {
@@ -349,6 +370,13 @@ impl Hub {
                 self.io.conns.insert(id, conn);
                 self.io.watch(id);
             }
+        }
+    }
+
+    fn watch_listener(&self, flags: EventFlags) {
+        let Some(listener) = &self.listener else { return };
+        if let Err(error) = epoll::modify(&self.io.epoll, listener, EventData::new_u64(LISTENER), flags) {
+            tracing::error!("peers are not waited for: {error}");
         }
     }
 
@@ -557,7 +585,7 @@ impl Hub {
                     if head.port == 0 && head.address.is_unspecified() { program.to } else { Some(address) };
                 if let Some(to) = to.filter(|_| program.local.is_some()) {
                     program.sent += 1;
-                    program.held = Some(Held::Staged(to, len - HEAD_LEN));
+                    program.held = Some(Staged { to, len: len - HEAD_LEN });
                     return self.send_held(now, number);
                 }
                 self.refused.faults.add(1);
@@ -597,33 +625,23 @@ impl Hub {
     /// Sends the message that a program wants to send, if it can be.
     fn send_held(&mut self, now: Instant, number: u64) {
         if let Some(program) = self.io.programs.get_mut(&number)
-            && let Some(held) = program.held.take()
+            && let Some(Staged { to, len }) = program.held
+            && let Some(entry) = program.messages.keep(to, HEAD_LEN, len)
         {
-            let kept = match held {
-                Held::Kept(entry) => Some(entry),
-                Held::Staged(to, len) => {
-                    let kept = program.messages.keep(to, HEAD_LEN, len);
-                    match kept {
-                        Some(_) => program.unacknowledged += len,
-                        None => program.held = Some(held),
-                    }
-                    kept
-                }
-            };
-            match kept {
-                // Behind the others to this receiver.
-                Some(entry) if program.has_parked(program.messages.to(entry)) => {
-                    program.parked.push_back(entry)
-                }
-                Some(entry) => self.send(now, number, entry),
-                None => {}
+            program.held = None;
+            program.unacknowledged += len;
+            // Behind the others to this receiver.
+            if program.has_parked(to) {
+                program.parked.push_back(entry);
+            } else {
+                self.send(now, number, entry);
             }
         }
         self.io.watch_program(number);
         self.forget_ended(number);
     }
 
-    /// Sends a kept message, or parks or holds it.
+    /// Sends a kept message, or parks it.
     fn send(&mut self, now: Instant, number: u64, entry: Entry) {
         let Some(program) = self.io.programs.get(&number) else { return };
         let Some((local, source)) = program.local else { return };
@@ -638,20 +656,26 @@ impl Hub {
         match sent {
             Sent::Placed => {}
             Sent::Done => program.release(entry),
-            Sent::Congested => program.parked.push_back(entry),
-            Sent::Full => program.held = Some(Held::Kept(entry)),
+            Sent::Later => program.parked.push_back(entry),
         }
     }
 
     /// Sends what was parked and need not be any more.
     fn send_parked(&mut self, now: Instant, number: u64) {
         let Some(program) = self.io.programs.get_mut(&number) else { return };
-        for entry in std::mem::take(&mut program.parked) {
+        let parked = std::mem::take(&mut program.parked);
+        // Receivers for which one of them waits on: the others stay behind it.
+        let mut waiting = BTreeSet::new();
+        for entry in parked {
             let Some(program) = self.io.programs.get_mut(&number) else { return };
-            if program.held.is_some() || program.has_parked(program.messages.to(entry)) {
+            let to = program.messages.to(entry);
+            if waiting.contains(&to) {
                 program.parked.push_back(entry);
-            } else {
-                self.send(now, number, entry);
+                continue;
+            }
+            self.send(now, number, entry);
+            if self.io.programs.get(&number).and_then(|program| program.parked.back()) == Some(&entry) {
+                waiting.insert(to);
             }
         }
     }
@@ -680,7 +704,7 @@ impl Hub {
         }
         let receiver = self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
         if receiver.is_some_and(Program::is_congested) {
-            return Sent::Congested;
+            return Sent::Later;
         }
         let program = self.io.programs.get(&number);
         let payload = program.map(|program| program.messages.payload(entry).to_vec()).unwrap_or_default();
@@ -705,8 +729,7 @@ impl Hub {
         let Err(error) = self.rds.send(now, &outgoing, &mut self.io) else { return Sent::Placed };
         self.io.messages.remove(&token);
         match error {
-            SendError::Congested => Sent::Congested,
-            SendError::Full => Sent::Full,
+            SendError::Congested | SendError::Full => Sent::Later,
             SendError::TooLong | SendError::TooManyPeers => {
                 self.refused.unreachable.add(1);
                 Sent::Done

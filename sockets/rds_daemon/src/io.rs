@@ -38,6 +38,8 @@ pub(crate) struct Io {
     pub(crate) congested: Vec<(IpAddr, u16)>,
     /// Connections end, and none is made any more.
     pub(crate) is_last: bool,
+    /// A peer has room for parked messages, which it may not have had.
+    pub(crate) has_room: bool,
     /// Programs that may send again.
     pub(crate) may_send: BTreeSet<u64>,
     pub(crate) random: u64,
@@ -59,6 +61,7 @@ impl Io {
             failed: Vec::new(),
             congested: Vec::new(),
             is_last: false,
+            has_room: false,
             may_send: BTreeSet::new(),
         })
     }
@@ -215,6 +218,7 @@ impl Host for Io {
         let Some((number, entry)) = self.messages.remove(&token) else { return };
         let Some(program) = self.programs.get_mut(&number) else { return };
         program.release(entry);
+        self.has_room = true;
         self.may_send.insert(number);
     }
 

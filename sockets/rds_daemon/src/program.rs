@@ -15,13 +15,12 @@ pub(crate) const LIMIT: usize = 212_992;
 /// What may come beyond for a congested port, until its peers know.
 const ON_ITS_WAY: usize = 4 << 20;
 
-/// A message that a program wants to send, and that has no place yet.
+/// A message that a program wants to send, and that stays staged as there is no room to keep it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Held {
-    /// It is kept. It finds no room at its peer for now.
-    Kept(Entry),
-    /// It is staged, as there is no room to keep it. To where, and how many bytes of payload.
-    Staged(SocketAddr, usize),
+pub(crate) struct Staged {
+    pub(crate) to: SocketAddr,
+    /// Bytes of payload.
+    pub(crate) len: usize,
 }
 
 /// A socket of a program.
@@ -34,9 +33,10 @@ pub(crate) struct Program {
     pub(crate) to: Option<SocketAddr>,
     /// Its messages that are not acknowledged.
     pub(crate) messages: Messages,
-    /// The next one. Nothing more is read before it is sent.
-    pub(crate) held: Option<Held>,
-    /// Kept messages whose receiver is congested, in their order. Those to other receivers go past them.
+    /// The next one. Nothing more is read before it is kept.
+    pub(crate) held: Option<Staged>,
+    /// Kept messages whose receiver is congested, or whose peer has as many as may be, in their order. Those to other receivers
+    /// go past them.
     pub(crate) parked: VecDeque<Entry>,
     /// Bytes of payload that are kept.
     pub(crate) unacknowledged: usize,
