@@ -363,3 +363,59 @@ fn messages_to_other_receivers_go_past_those_to_a_congested_one() {
         assert_eq!(receive(&server).0[..4], number.to_le_bytes());
     }
 }
+
+#[test]
+fn what_a_program_has_not_read_does_not_cost_what_it_has_sent() {
+    let Some(hosts) = Hosts::new(&[]) else { return };
+    let (client, server) = (hosts.client(4000), hosts.server(4000));
+    for number in 0..50_u32 {
+        server.send_to(b"unread", to(CLIENT, 4000)).unwrap();
+        client.send_to(&number.to_le_bytes(), to(SERVER, 4000)).unwrap();
+    }
+    wait(&client);
+    drop(client);
+    for number in 0..50_u32 {
+        assert_eq!(receive(&server).0, number.to_le_bytes());
+    }
+}
+
+#[test]
+fn the_next_daemon_says_to_programs_which_ports_are_congested() {
+    let Some(hosts) = Hosts::new(&[]) else { return };
+    let (client, server) = (hosts.client(4000), hosts.server(4000));
+    server.set_receive_max(16_384).unwrap();
+    rustix::io::ioctl_fionbio(client.as_fd(), true).unwrap();
+    let mut sent = 0_u32;
+    let mut fills = |client: &RdsSocket| match client.send_to(&[0; 1000], to(SERVER, 4000)) {
+        Ok(()) => {
+            sent += 1;
+            false
+        }
+        Err(RdsError::Call(Errno::NOBUFS)) => true,
+        Err(RdsError::Call(Errno::AGAIN)) => false,
+        Err(error) => panic!("{error}"),
+    };
+    until("the port is congested", || fills(&client));
+    let Hosts { rig, client: daemon_of_client, server: _daemon_of_server } = hosts;
+    daemon_of_client.kill();
+    let _next = daemon(&rig, true, &[]).unwrap();
+    // What the peer's map says when both are connected again.
+    until("the port is congested for the same program", || fills(&client));
+    (0..sent).for_each(|_| drop(receive(&server)));
+    until("the port is clear", || client.send_to(b"again", to(SERVER, 4000)).is_ok());
+    while receive(&server).0 != b"again" {}
+}
+
+#[test]
+fn a_connection_of_this_host_is_no_peer() {
+    let Some(hosts) = Hosts::new(&[]) else { return };
+    let server = hosts.server(4000);
+    let connect = || std::net::TcpStream::connect(to(SERVER, 16_385));
+    let mut own = hosts.rig.server.run(connect).unwrap().unwrap();
+    // It is closed without a byte.
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(std::io::Read::read(&mut own, &mut [0; 8]).unwrap_or(0), 0);
+    until("it is counted", || hosts.server.drops("other_address") == 1);
+    assert_eq!(paths(&hosts.server), Vec::<Value>::new());
+    drop(server);
+}

@@ -29,6 +29,23 @@ const CONTROL_OF_UNKNOWN: usize = {
     unsafe { libc::CMSG_SPACE(fds as u32) as usize + libc::CMSG_SPACE(sender as u32) as usize }
 };
 
+/// `SO_PASSRIGHTS` of asm-generic/socket.h, Linux 6.16.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// The kernel refuses descriptors that a peer passes to this UNIX socket from now on.
+///
+/// # Errors
+/// What `setsockopt(2)` returns; ENOPROTOOPT before Linux 6.16.
+pub fn refuse(socket: impl AsFd) -> Result<(), Errno> {
+    let off: libc::c_int = 0;
+    let len = size_of_val(&off) as libc::socklen_t;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the value lives across the call and is as long as said.
+    let set =
+        unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), len) };
+    if set == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
 /// A received message.
 #[derive(Debug)]
 pub struct Received {

@@ -1,6 +1,7 @@
 //! The host of workers with any engine: their handles, the commands that wait for them, and the control loop of
 //! every program with workers.
 
+pub mod aside;
 #[cfg(feature = "capture")]
 mod captures;
 mod control;

@@ -26,9 +26,9 @@ use crate::budget::Budget;
 use crate::program::Program;
 use crate::take_over::{Former, take_over};
 use crate::{
-    HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX,
-    Refused, aside,
+    HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused,
 };
+use twinpath_host::aside;
 
 /// An event of the control loop.
 pub(crate) enum Woken {

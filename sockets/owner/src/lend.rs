@@ -7,10 +7,11 @@ use twinpath_attach::{LeaseError, LeasedInterface, Load};
 use twinpath_sys::clock;
 use twinpath_sys::socket_kind::{SocketKind, network_namespace};
 
+use crate::Owner;
 use crate::places::{self, Occupant, Place};
 use crate::program::{Heard, Program, Ring};
 use crate::refusal::Refusal;
-use crate::{Owner, aside};
+use twinpath_host::aside;
 use twinpath_leases::lending::message::{Answer, Request};
 use twinpath_leases::rules::Bound;
 

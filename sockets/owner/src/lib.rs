@@ -11,7 +11,6 @@
 //! What a process has been given ends with the process, or with its connection. If the owner ends, all of it does, and the kernel
 //! serves the sockets.
 
-mod aside;
 mod budget;
 mod bypassed;
 mod control_loop;

@@ -14,7 +14,7 @@ use twinpath_sys::socket_kind::{Peer, peer};
 use twinpath_sys::{clock, fd_passing, race};
 use twinpath_time::{Duration, Instant};
 
-use crate::aside;
+use twinpath_host::aside;
 use twinpath_leases::lending::message::{Answer, REFUSED_PAUSE, REQUEST_LEN, Request, Token};
 
 /// A program keeps the memory of its rings for this time after its last lease has ended, as it makes the next lease

@@ -86,7 +86,7 @@ impl Rds {
             return Err(SendError::TooLong);
         }
         let (pair, config) = (outgoing.pair, self.config);
-        let peer = self.peer(pair).ok_or(SendError::TooManyPeers)?;
+        let peer = self.peer(pair, host).ok_or(SendError::TooManyPeers)?;
         if outgoing.destination != 0 && peer.congested.has(outgoing.destination) {
             return Err(SendError::Congested);
         }
@@ -134,7 +134,7 @@ impl Rds {
     /// A connection of a peer has come to port 16385, from this port. `None`: it is to be reset.
     pub fn accepted(&mut self, now: Instant, pair: Pair, port: u16, host: &mut impl Host) -> Option<ConnId> {
         let max = self.config.paths;
-        let Some(peer) = self.peer(pair) else {
+        let Some(peer) = self.peer(pair, host) else {
             self.drops.count(Reason::TooManyPeers);
             return None;
         };
@@ -146,7 +146,9 @@ impl Rds {
         }
         if max > 1 && !peer.port_path {
             // Only the first message says whether the port names a path.
-            if self.unplaced.len() >= self.config.peers_max * WAITING_MAX {
+            let of_peer =
+                self.unplaced.keys().filter(|conn| self.conns.get(conn).is_some_and(|(of, _)| *of == pair));
+            if of_peer.count() >= WAITING_MAX {
                 self.drops.count(Reason::TooManyConnections);
                 return None;
             }
@@ -209,7 +211,11 @@ impl Rds {
         host: &mut impl Host,
     ) -> bool {
         let max = self.config.paths;
-        let Some(peer) = self.peers.get_mut(&pair) else { return false };
+        let Some(peer) = self.peers.get_mut(&pair) else {
+            self.conns.remove(&conn);
+            host.reset(conn);
+            return false;
+        };
         if header.kind() == Kind::Probe && header.extensions.handshake().port_path.is_some() {
             peer.port_path = true;
         }
@@ -249,12 +255,17 @@ impl Rds {
         }
         if matches!(path.link, Link::Up(_) | Link::Ending(_)) {
             path.reconnects += 1;
-            path.tries_until = now + self.config.retry_for;
+            if path.has_flowed {
+                path.tries_until = now + self.config.retry_for;
+            }
             path.out.restart();
         }
         (path.link, path.due) = (Link::Down, Instant::NEVER);
         match path.waiting.pop_front() {
-            None => self.retry(now, pair, number),
+            None => {
+                self.forget_congestion(pair, host);
+                self.retry(now, pair, number);
+            }
             Some(next) if path.waiting.is_empty() => self.begin(next, pair, number, host),
             // The peer has given it up as well, but what it has brought is read.
             Some(next) => {
@@ -264,6 +275,16 @@ impl Rds {
                 host.read(next);
                 host.finish(next);
             }
+        }
+    }
+
+    /// Without a connection nobody says that a port is clear again. The next connection brings the map.
+    fn forget_congestion(&mut self, pair: Pair, host: &mut impl Host) {
+        let Some(peer) = self.peers.get_mut(&pair) else { return };
+        let is_up = |path: &crate::path::Path| matches!(path.link, Link::Up(_) | Link::Ending(_));
+        if !peer.paths.iter().any(is_up) && peer.congested != CongestionMap::default() {
+            peer.congested = CongestionMap::default();
+            host.congestion(pair, &peer.congested);
         }
     }
 
@@ -348,8 +369,8 @@ impl Rds {
             return;
         }
         while let Some(purpose) = path.out.acknowledged(bytes) {
-            path.waited = Duration::ZERO;
             if let Purpose::Message(token) = purpose {
+                (path.waited, path.has_flowed) = (Duration::ZERO, true);
                 host.released(token);
             }
         }
@@ -407,13 +428,25 @@ impl Rds {
         self.config.generation
     }
 
-    /// The peer, which is made if there is room. One that nothing waits for gives its room to another one.
-    fn peer(&mut self, pair: Pair) -> Option<&mut Peer> {
+    /// The peer, which is made if there is room. One that nothing waits for gives its room to another one; its places stay
+    /// with the host.
+    fn peer(&mut self, pair: Pair, host: &mut impl Host) -> Option<&mut Peer> {
         self.events += 1;
-        if !self.peers.contains_key(&pair) && self.peers.len() >= self.config.peers_max {
-            let idle = self.peers.iter().filter(|(_, peer)| peer.is_idle());
-            let (&oldest, _) = idle.min_by_key(|(_, peer)| peer.used)?;
-            self.peers.remove(&oldest);
+        if !self.peers.contains_key(&pair) {
+            if self.peers.len() >= self.config.peers_max {
+                let is_placed = |pair: &Pair| {
+                    self.unplaced.keys().all(|conn| self.conns.get(conn).is_none_or(|(of, _)| of != pair))
+                };
+                let idle = self.peers.iter().filter(|(pair, peer)| peer.is_idle() && is_placed(pair));
+                let (&oldest, _) = idle.min_by_key(|(_, peer)| peer.used)?;
+                self.peers.remove(&oldest);
+                host.congestion(oldest, &CongestionMap::default());
+            }
+            for number in 0..self.config.paths {
+                if let Some(position) = host.position(pair, number) {
+                    self.recover(pair, number, &position);
+                }
+            }
         }
         let peer = self.peers.entry(pair).or_default();
         peer.used = self.events;
@@ -552,7 +585,9 @@ impl Rds {
             }
             path.next_in = header.sequence.wrapping_add(1);
             path.has_taken = true;
-            path.waited = Duration::ZERO;
+            if matches!(kind, Kind::Data | Kind::Ping) {
+                (path.waited, path.has_flowed) = (Duration::ZERO, true);
+            }
             host.moved(pair, number, peer.position(number));
         } else if !is_handshake {
             self.drops.count(Reason::Repeated);

@@ -56,6 +56,8 @@ pub(crate) struct Path {
     pub(crate) has_said: bool,
     /// A message has come by this connection, and `next_in` counts from it.
     pub(crate) has_taken: bool,
+    /// Messages of programs flow by this connection.
+    pub(crate) has_flowed: bool,
     /// `next_in` is of a former life of the peer: what the next connection brings counts from 0.
     pub(crate) counts_anew: bool,
     /// The map of congested ports is to be sent.
@@ -80,6 +82,7 @@ impl Default for Path {
             peer_generation: None,
             has_said: false,
             has_taken: false,
+            has_flowed: false,
             counts_anew: false,
             map_due: false,
             waited: Duration::ZERO,
@@ -93,7 +96,7 @@ impl Default for Path {
 impl Path {
     /// A connection begins.
     pub(crate) fn begin(&mut self) {
-        (self.has_said, self.has_taken) = (false, false);
+        (self.has_said, self.has_taken, self.has_flowed) = (false, false, false);
         if std::mem::take(&mut self.counts_anew) {
             self.next_in = 0;
         }

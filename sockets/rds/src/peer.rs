@@ -51,7 +51,7 @@ impl Peer {
     }
 
     pub(crate) fn position(&self, number: u16) -> Position {
-        let path = &self.paths[usize::from(number)];
+        let Some(path) = self.paths.get(usize::from(number)) else { return Position::default() };
         Position {
             next_out: path.out.next(),
             next_in: path.next_in,

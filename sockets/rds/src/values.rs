@@ -137,6 +137,11 @@ pub trait Host {
     /// [`Self::deliver`] or [`Self::placed`].
     fn moved(&mut self, pair: Pair, path: u16, position: Position);
 
+    /// The position of a path that was noted before, of a peer that the engine has forgotten since.
+    fn position(&self, _pair: Pair, _path: u16) -> Option<Position> {
+        None
+    }
+
     /// Hands a message to a program.
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered;
 

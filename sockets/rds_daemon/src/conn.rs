@@ -146,6 +146,7 @@ pub(crate) fn addresses(socket: &OwnedFd) -> Option<(Pair, u16)> {
 /// Whether messages can be for such an address.
 pub(crate) fn is_host(address: IpAddr) -> bool {
     match address {
+        _ if address.is_loopback() => false,
         IpAddr::V4(v4) => v4 != Ipv4Addr::BROADCAST && !v4.is_multicast() && !v4.is_unspecified(),
         // Of an address of a link it would have to be known which link.
         IpAddr::V6(v6) => v6 != Ipv6Addr::UNSPECIFIED && !v6.is_multicast() && !v6.is_unicast_link_local(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use rustix::io::Errno;
 use twinpath_attach::find_link;
 use twinpath_attach::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_host::machine::Answer;
@@ -15,7 +16,7 @@ use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, Controlled, Door, notify, report_process};
 use twinpath_observe::command::{Request, refusal};
 use twinpath_observe::report::{self as report, Report};
-use twinpath_rds_memory::Positions;
+use twinpath_rds_memory::{PortMaps, Positions};
 use twinpath_rds_wire::TCP_PORT;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::event_loop::channel::{Receiver, once};
@@ -85,6 +86,25 @@ fn find_or_begin(plan: &RdsPlan) -> (Option<Keeper>, Found) {
     }
 }
 
+/// The tables of a daemon that was killed, or new ones, which are kept.
+fn tables(
+    (keeper, found): &mut (Option<Keeper>, Found),
+    generation: u32,
+) -> Result<(Positions, PortMaps), Errno> {
+    if let Some((positions, maps)) = found.tables.take()
+        && let (Ok(positions), Ok(maps)) = (Positions::of_fd(positions), PortMaps::of_fd(maps))
+    {
+        // Peers say it anew when they are connected.
+        maps.clear();
+        return Ok((positions, maps));
+    }
+    let (positions, maps) = (Positions::new(generation)?, PortMaps::new()?);
+    if let Some(keeper) = keeper {
+        keeper.keep_tables(positions.fd(), maps.fd())?;
+    }
+    Ok((positions, maps))
+}
+
 impl Daemon {
     pub(crate) fn start(plan: RdsPlan, socket_path: &Path) -> Result<Self, RdsError> {
         // Each socket of a program is a descriptor.
@@ -99,13 +119,6 @@ impl Daemon {
         })?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(std::io::Error::from)?;
         let door = Door::open(&plan.listen)?;
-        let keeper = find_or_begin(&plan);
-        let needs = Needs {
-            socket: socket_path.to_owned(),
-            listeners: vec![door.path().to_owned()],
-            ..Needs::default()
-        };
-        let confined = sandbox::enter(plan.sandbox, &needs);
         let mut config = plan.config;
         if config.generation == 0 {
             // Another one than before, whichever was before: the clock counts from the start of the machine, and the number of
@@ -113,23 +126,20 @@ impl Daemon {
             let random = clock::now().as_nanos() ^ u64::from(std::process::id()) << 32;
             config.generation = (random ^ random >> 32) as u32 | 1;
         }
-        let (keeper, found) = keeper;
-        let former = found.positions.and_then(|positions| Positions::of_fd(positions).ok());
-        let positions = match former {
-            Some(positions) => positions,
-            None => {
-                let positions = Positions::new(config.generation).map_err(std::io::Error::from)?;
-                if let Some(keeper) = &keeper {
-                    keeper.keep_positions(positions.fd()).map_err(std::io::Error::from)?;
-                }
-                positions
-            }
+        let mut keeper = find_or_begin(&plan);
+        let (positions, maps) = tables(&mut keeper, config.generation).map_err(std::io::Error::from)?;
+        let needs = Needs {
+            socket: socket_path.to_owned(),
+            listeners: vec![door.path().to_owned()],
+            ..Needs::default()
         };
+        let confined = sandbox::enter(plan.sandbox, &needs);
+        let (keeper, found) = keeper;
         config.generation = positions.generation();
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
         let mut hub =
-            Hub::new(config, plan.limits, listener, received, Arc::clone(&wake), (keeper, positions))
+            Hub::new(config, plan.limits, listener, received, Arc::clone(&wake), (keeper, positions, maps))
                 .map_err(std::io::Error::from)?;
         let (end, ended) = once();
         let found = found.programs;

@@ -1,6 +1,6 @@
 //! The thread that has all connections and all sockets of programs. It sleeps until one of them is ready.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
+use twinpath_host::aside;
 use twinpath_rds::{
-    Config, ConnId, Delivered, Host as _, Outgoing, Pair, Piece, Position, Rds, SendError, Stamp, Token,
+    Config, ConnId, Delivered, Host as _, Outgoing, Pair, Piece, Rds, SendError, Stamp, Token,
 };
-use twinpath_rds_memory::{Entry, Messages, Positions};
+use twinpath_rds_memory::{Entry, Messages, PortMaps, Positions};
 use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
 use twinpath_rds_wire::{CongestionMap, PAYLOAD_MAX, PROBE_PORT};
 use twinpath_sys::send_queue::queued;
@@ -23,7 +24,7 @@ use twinpath_sys::{EventFd, clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
 use crate::conn::{Conn, Read, addresses, is_host};
-use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM};
+use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM, position_of};
 use crate::keeper::Keeper;
 use crate::program::{Program, Staged};
 use crate::reports::{HubReport, Refused, report};
@@ -73,7 +74,9 @@ impl Default for SocketLimits {
 enum Sent {
     /// It is released once TCP has acknowledged it.
     Placed,
-    /// A program of this host has it, or it was dropped.
+    /// A program of this host has it.
+    Released,
+    /// It was answered or dropped.
     Done,
     /// Its receiver is congested, or as much waits for its peer as may.
     Later,
@@ -100,6 +103,8 @@ pub(crate) struct Hub {
     ends_at: Option<Instant>,
     /// Messages of a former daemon that the engine is to be given.
     restored: Vec<(Outgoing, Stamp)>,
+    /// What a former daemon has left is looked at.
+    is_recovering: bool,
 }
 
 impl Hub {
@@ -109,9 +114,9 @@ impl Hub {
         listener: OwnedFd,
         commands: Receiver<Command>,
         wake: Arc<EventFd>,
-        (keeper, positions): (Option<Keeper>, Positions),
+        (keeper, positions, maps): (Option<Keeper>, Positions, PortMaps),
     ) -> Result<Self, Errno> {
-        let io = Io::new(positions)?;
+        let io = Io::new(positions, maps)?;
         epoll::add(&io.epoll, &*wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;
         epoll::add(&io.epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         Ok(Self {
@@ -132,6 +137,7 @@ impl Hub {
             refused: Refused::default(),
             ends_at: None,
             restored: Vec::new(),
+            is_recovering: false,
         })
     }
 
@@ -178,7 +184,9 @@ impl Hub {
     /// Whether an orderly end is over: all that programs have sent is acknowledged, then all is read that TCP has acknowledged.
     fn is_over(&mut self) -> bool {
         let Some(ends_at) = self.ends_at else { return false };
-        let waits = self.io.programs.values().any(|program| !program.is_over())
+        let waits_for =
+            |program: &Program| !program.is_over() || program.is_congested() && !program.is_hung_up;
+        let waits = self.io.programs.values().any(waits_for)
             || self.rds.peers().any(|peer| peer.held > 0 || peer.paths.iter().any(|path| path.queued > 0));
         if !waits && !self.io.is_last {
             self.io.is_last = true;
@@ -193,7 +201,10 @@ impl Hub {
     fn finish_turn(&mut self, now: Instant) {
         loop {
             for (local, port) in std::mem::take(&mut self.io.congested) {
-                self.set_congested(local, port, true);
+                // Its program may have read it, or ended, since.
+                let program =
+                    self.io.ports.get(&(local, port)).and_then(|number| self.io.programs.get(number));
+                self.set_congested(local, port, program.is_some_and(Program::is_congested));
             }
             for conn in std::mem::take(&mut self.io.failed) {
                 self.rds.closed(now, conn, &mut self.io);
@@ -259,7 +270,7 @@ impl Hub {
             return self.refused.sockets.add(1);
         }
         let welcome = Head::new(Kind::Welcome).to_bytes();
-        if fd_passing::send(&socket, &welcome, &[self.io.maps.fd()]).is_err() {
+        if fd_passing::send(&socket, &welcome, &[self.io.maps.read_only()]).is_err() {
             return;
         }
         let messages = match Messages::new() {
@@ -285,14 +296,7 @@ impl Hub {
     pub(crate) fn recover(&mut self, programs: BTreeMap<u64, (OwnedFd, OwnedFd)>) {
         let now = clock::now();
         for (local, remote, path, record) in self.io.positions.iter().collect::<Vec<_>>() {
-            let position = Position {
-                next_out: record.next_out,
-                next_in: record.next_in,
-                peer_generation: record.peer_generation,
-                paths: record.paths,
-                port_path: record.port_path,
-            };
-            self.rds.recover(Pair { local, remote }, path, &position);
+            self.rds.recover(Pair { local, remote }, path, &position_of(record));
         }
         for (number, (socket, messages)) in programs {
             let messages = match Messages::of_fd(messages) {
@@ -323,7 +327,7 @@ impl Hub {
                 program.unacknowledged += len;
                 let Some(placed) = placed else {
                     // In their order, as soon as the engine has all that have places.
-                    program.parked.push_back(entry);
+                    program.park(entry);
                     continue;
                 };
                 let token = Token(self.next_token);
@@ -334,10 +338,12 @@ impl Hub {
                 self.restored.push((outgoing, Stamp { path: placed.path, sequence: placed.sequence }));
             }
         }
+        self.is_recovering = true;
         if let Some(head) = left {
             let len = HEAD_LEN + if head.kind == Kind::Send { head.value as usize } else { 0 };
             self.program_says(now, number, &head, len.min(HEAD_LEN + PAYLOAD_MAX));
         }
+        self.is_recovering = false;
         for (outgoing, stamp) in std::mem::take(&mut self.restored) {
             self.rds.restore(now, &outgoing, stamp, &mut self.io);
         }
@@ -360,7 +366,9 @@ impl Hub {
                 }
             };
             let Some((pair, port)) = addresses(&socket) else { continue };
-            if !self.addresses.contains(&pair.local) || !is_host(pair.remote) {
+            // Programs of this host come by the daemon's socket.
+            let is_peer = is_host(pair.remote) && !self.addresses.contains(&pair.remote);
+            if !self.addresses.contains(&pair.local) || !is_peer {
                 self.refused.elsewhere.add(1);
                 continue;
             }
@@ -485,7 +493,7 @@ impl Hub {
         self.unacknowledged.retain(|&id, known| {
             let Some(conn) = io.conns.get(&id) else { return false };
             let (written, waits) = rds.written(id);
-            let acknowledged = written.saturating_sub(queued(&conn.socket).unwrap_or(0) as u64);
+            let acknowledged = written.saturating_sub(queued(&conn.socket).unwrap_or(usize::MAX) as u64);
             if acknowledged > *known {
                 *known = acknowledged;
                 is_new = true;
@@ -536,12 +544,21 @@ impl Hub {
             if !program.may_send() {
                 return;
             }
-            let Program { socket, messages, .. } = program;
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let len = match messages.stage(|stage| recv(&*socket, stage, flags).map(|(_, len)| len)) {
+            let Program { socket, messages, refuses_rights, .. } = program;
+            let receive = |stage: &mut [u8]| {
+                if *refuses_rights {
+                    return recv(&*socket, stage, RecvFlags::DONTWAIT | RecvFlags::TRUNC).map(|(_, len)| len);
+                }
+                let received = fd_passing::receive_from_unknown(&*socket, stage)?;
+                aside::close(received.fds);
+                Ok(received.len)
+            };
+            let len = match messages.stage(receive) {
                 Ok(0) => return self.program_ended(number),
                 Ok(len) => len,
                 Err(Errno::AGAIN | Errno::INTR) => return,
+                // It has closed its end without reading all that it was given. What it has said before is still there.
+                Err(Errno::CONNRESET) => continue,
                 Err(_) => return self.program_ended(number),
             };
             let head = messages.staged(len).first_chunk::<HEAD_LEN>().and_then(Head::parse);
@@ -571,6 +588,8 @@ impl Hub {
                     Err(error) => Head { value: error.raw_os_error() as u32, ..Head::new(Kind::Bound) },
                 };
                 if let Some(program) = self.io.programs.get(&number) {
+                    // Before it is told: the next daemon would bind it again.
+                    program.note();
                     // It waits for this, so there is room.
                     let _ = program.tell(&answer.to_bytes(), &[]);
                 }
@@ -604,8 +623,12 @@ impl Hub {
             return Err(if is_host(address) { Errno::ADDRNOTAVAIL } else { Errno::INVAL });
         }
         let program = self.io.programs.get_mut(&number).ok_or(Errno::INVAL)?;
-        if program.local.is_some() || port == PROBE_PORT {
-            return Err(Errno::INVAL);
+        match program.local {
+            // A former daemon has bound it, and was killed before it could say so, or after.
+            Some((local, bound)) if self.is_recovering && local == address => return Ok(bound),
+            Some(_) => return Err(Errno::INVAL),
+            None if port == PROBE_PORT => return Err(Errno::INVAL),
+            None => {}
         }
         let is_free = |port: &u16| !self.io.ports.contains_key(&(address, *port));
         let port = match port {
@@ -632,7 +655,7 @@ impl Hub {
             program.unacknowledged += len;
             // Behind the others to this receiver.
             if program.has_parked(to) {
-                program.parked.push_back(entry);
+                program.park(entry);
             } else {
                 self.send(now, number, entry);
             }
@@ -654,28 +677,23 @@ impl Hub {
         };
         let Some(program) = self.io.programs.get_mut(&number) else { return };
         match sent {
-            Sent::Placed => {}
+            Sent::Placed | Sent::Released => {}
             Sent::Done => program.release(entry),
-            Sent::Later => program.parked.push_back(entry),
+            Sent::Later => program.park(entry),
         }
     }
 
     /// Sends what was parked and need not be any more.
     fn send_parked(&mut self, now: Instant, number: u64) {
         let Some(program) = self.io.programs.get_mut(&number) else { return };
-        let parked = std::mem::take(&mut program.parked);
-        // Receivers for which one of them waits on: the others stay behind it.
-        let mut waiting = BTreeSet::new();
+        let parked = program.take_parked();
         for entry in parked {
             let Some(program) = self.io.programs.get_mut(&number) else { return };
-            let to = program.messages.to(entry);
-            if waiting.contains(&to) {
-                program.parked.push_back(entry);
-                continue;
-            }
-            self.send(now, number, entry);
-            if self.io.programs.get(&number).and_then(|program| program.parked.back()) == Some(&entry) {
-                waiting.insert(to);
+            // Behind those of the same receiver that wait on.
+            if program.has_parked(program.messages.to(entry)) {
+                program.park(entry);
+            } else {
+                self.send(now, number, entry);
             }
         }
     }
@@ -706,12 +724,14 @@ impl Hub {
         if receiver.is_some_and(Program::is_congested) {
             return Sent::Later;
         }
-        let program = self.io.programs.get(&number);
-        let payload = program.map(|program| program.messages.payload(entry).to_vec()).unwrap_or_default();
+        let Some(program) = self.io.programs.get_mut(&number) else { return Sent::Released };
+        let payload = program.messages.payload(entry).to_vec();
+        // Before it is handed over: the next daemon must not send it again.
+        program.release(entry);
         if self.io.put(local, port, from, &payload) != Delivered::Yes {
             self.refused.unreachable.add(1);
         }
-        Sent::Done
+        Sent::Released
     }
 
     /// Sends a message to another host.
@@ -729,8 +749,12 @@ impl Hub {
         let Err(error) = self.rds.send(now, &outgoing, &mut self.io) else { return Sent::Placed };
         self.io.messages.remove(&token);
         match error {
-            SendError::Congested | SendError::Full => Sent::Later,
-            SendError::TooLong | SendError::TooManyPeers => {
+            SendError::Congested => Sent::Later,
+            SendError::Full | SendError::TooManyPeers => {
+                self.io.was_full = true;
+                Sent::Later
+            }
+            SendError::TooLong => {
                 self.refused.unreachable.add(1);
                 Sent::Done
             }

@@ -38,7 +38,9 @@ pub(crate) struct Io {
     pub(crate) congested: Vec<(IpAddr, u16)>,
     /// Connections end, and none is made any more.
     pub(crate) is_last: bool,
-    /// A peer has room for parked messages, which it may not have had.
+    /// A message was parked, as a peer had as many as may be.
+    pub(crate) was_full: bool,
+    /// There may be room for it.
     pub(crate) has_room: bool,
     /// Programs that may send again.
     pub(crate) may_send: BTreeSet<u64>,
@@ -46,7 +48,7 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    pub(crate) fn new(positions: Positions) -> Result<Self, rustix::io::Errno> {
+    pub(crate) fn new(positions: Positions, maps: PortMaps) -> Result<Self, rustix::io::Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             conns: BTreeMap::new(),
@@ -55,12 +57,13 @@ impl Io {
             messages: BTreeMap::new(),
             random: u64::from(positions.generation()) << 20 | 1,
             positions,
-            maps: PortMaps::new()?,
+            maps,
             to_write: BTreeSet::new(),
             to_read: BTreeSet::new(),
             failed: Vec::new(),
             congested: Vec::new(),
             is_last: false,
+            was_full: false,
             has_room: false,
             may_send: BTreeSet::new(),
         })
@@ -90,10 +93,12 @@ impl Io {
     pub(crate) fn watch_program(&mut self, number: u64) {
         let Some(program) = self.programs.get_mut(&number) else { return };
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, program.may_send());
+        flags.set(EventFlags::IN, program.may_send() && !program.has_ended);
         flags.set(EventFlags::OUT, program.is_congested());
         // Its end is reported, whatever is waited for. Once it is known it would be reported again and again.
-        let wanted = (!program.is_hung_up && !program.has_ended).then_some(flags);
+        // At an orderly end of the daemon, what waits is handed over although nothing more is said.
+        let is_heard = !program.is_hung_up && (!program.has_ended || program.is_congested());
+        let wanted = is_heard.then_some(flags);
         if wanted == program.watched {
             return;
         }
@@ -112,7 +117,7 @@ impl Io {
 
     /// A port may be clear now.
     pub(crate) fn try_parked(&mut self) {
-        let parked = self.programs.iter().filter(|(_, program)| !program.parked.is_empty());
+        let parked = self.programs.iter().filter(|(_, program)| program.parks());
         self.may_send.extend(parked.map(|(number, _)| *number));
     }
 
@@ -209,6 +214,10 @@ impl Host for Io {
         self.positions.set(pair.local, pair.remote, path, &record);
     }
 
+    fn position(&self, pair: Pair, path: u16) -> Option<Position> {
+        self.positions.get(pair.local, pair.remote, path).map(position_of)
+    }
+
     fn deliver(&mut self, delivery: &Delivery<'_>) -> Delivered {
         let from = SocketAddr::new(delivery.pair.remote, delivery.source);
         self.put(delivery.pair.local, delivery.port, from, delivery.payload)
@@ -218,7 +227,7 @@ impl Host for Io {
         let Some((number, entry)) = self.messages.remove(&token) else { return };
         let Some(program) = self.programs.get_mut(&number) else { return };
         program.release(entry);
-        self.has_room = true;
+        self.has_room |= std::mem::take(&mut self.was_full);
         self.may_send.insert(number);
     }
 
@@ -235,5 +244,16 @@ impl Io {
             conn.is_read = true;
             self.watch(id);
         }
+    }
+}
+
+/// A position that was noted.
+pub(crate) fn position_of(record: Record) -> Position {
+    Position {
+        next_out: record.next_out,
+        next_in: record.next_in,
+        peer_generation: record.peer_generation,
+        paths: record.paths,
+        port_path: record.port_path,
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, chmodat};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
     socketpair,
@@ -21,6 +22,9 @@ const NEXT_WITHIN: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// How long either side waits for the other one to read.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
+/// How long a keeper has to answer.
+const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Keep the descriptors under the number.
 const KEEP: u8 = 1;
 /// Close those of that number.
@@ -29,8 +33,8 @@ const DROP: u8 = 2;
 const END: u8 = 3;
 /// All that is kept was said.
 const DONE: u8 = 4;
-/// The number of the positions; programs have higher ones.
-const POSITIONS: u64 = 0;
+/// The number of the tables; programs have higher ones.
+const TABLES: u64 = 0;
 
 /// Where the keeper of the daemon whose programs connect at `programs` is found.
 pub(crate) fn path_beside(programs: &Path) -> PathBuf {
@@ -42,7 +46,8 @@ pub(crate) fn path_beside(programs: &Path) -> PathBuf {
 /// What a keeper had.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    pub(crate) positions: Option<OwnedFd>,
+    /// The positions of paths, and the maps of congested ports.
+    pub(crate) tables: Option<(OwnedFd, OwnedFd)>,
     /// By number: the socket and the messages of a program.
     pub(crate) programs: BTreeMap<u64, (OwnedFd, OwnedFd)>,
 }
@@ -64,11 +69,19 @@ impl Keeper {
             return None;
         }
         let mut found = Found::default();
+        // It answers once the former daemon has ended, which may take a moment.
+        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN)).ok()?;
         loop {
             let (kind, number, mut fds) = hear(&socket).ok()??;
             match (kind, fds.len()) {
-                (DONE, _) => return Some((Self { socket }, found)),
-                (KEEP, 1) if number == POSITIONS => found.positions = fds.pop(),
+                (DONE, _) => {
+                    set_socket_timeout(&socket, Timeout::Recv, None).ok()?;
+                    return Some((Self { socket }, found));
+                }
+                (KEEP, 2) if number == TABLES => {
+                    let maps = fds.pop()?;
+                    found.tables = Some((fds.pop()?, maps));
+                }
                 (KEEP, 2) => {
                     let messages = fds.pop()?;
                     found.programs.insert(number - 1, (fds.pop()?, messages));
@@ -85,8 +98,8 @@ impl Keeper {
         Ok(Self { socket: own })
     }
 
-    pub(crate) fn keep_positions(&self, positions: BorrowedFd<'_>) -> Result<(), Errno> {
-        say(&self.socket, KEEP, POSITIONS, &[positions])
+    pub(crate) fn keep_tables(&self, positions: BorrowedFd<'_>, maps: BorrowedFd<'_>) -> Result<(), Errno> {
+        say(&self.socket, KEEP, TABLES, &[positions, maps])
     }
 
     pub(crate) fn keep(
@@ -124,13 +137,19 @@ pub fn run(daemon: OwnedFd, path: &Path) -> io::Result<()> {
     bind(&listener, &SocketAddrUnix::new(path)?)?;
     chmodat(folder.fd(), name.as_str(), Mode::from_raw_mode(0o600), AtFlags::empty())?;
     listen(&listener, 4)?;
+    let own = folder.stat(&name).ok().flatten().map(|file| file.st_ino);
     let outcome = keep(daemon, &listener);
-    let _ = folder.remove(&name);
+    // The name may be another keeper's by now.
+    if folder.stat(&name).ok().flatten().map(|file| file.st_ino) == own {
+        let _ = folder.remove(&name);
+    }
     outcome
 }
 
 fn keep(daemon: OwnedFd, listener: &OwnedFd) -> io::Result<()> {
     let mut daemon = Some(daemon);
+    // One that has come before the former one was seen to end.
+    let mut next: Option<OwnedFd> = None;
     let mut kept: BTreeMap<u64, Vec<OwnedFd>> = BTreeMap::new();
     loop {
         let mut waited = vec![PollFd::new(listener, PollFlags::IN)];
@@ -152,13 +171,15 @@ fn keep(daemon: OwnedFd, listener: &OwnedFd) -> io::Result<()> {
                 Ok(None) | Err(_) => daemon = None,
             }
         }
-        if asked && let Ok(next) = accept_with(listener, SocketFlags::CLOEXEC) {
+        if asked && let Ok(asking) = accept_with(listener, SocketFlags::CLOEXEC) {
             let own = rustix::process::geteuid().as_raw();
-            let is_own = socket_kind::peer(&next).is_ok_and(|peer| peer.user == own);
-            // While a daemon lives, another one gets nothing.
-            if is_own && daemon.is_none() && hand_over(&next, &kept).is_ok() {
-                daemon = Some(next);
+            if socket_kind::peer(&asking).is_ok_and(|peer| peer.user == own) {
+                next = Some(asking);
             }
+        }
+        // While a daemon lives, another one gets nothing.
+        if daemon.is_none() {
+            daemon = next.take().filter(|next| hand_over(next, &kept).is_ok());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sockets of programs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -9,9 +9,12 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use twinpath_rds_memory::{Entry, Messages, State};
 use twinpath_rds_socket::message::{HEAD_LEN, Head, Kind};
+use twinpath_sys::fd_passing;
 
 /// Bytes of payload that may wait for a program, and that may be unacknowledged (net.core.rmem_default of Linux).
 pub(crate) const LIMIT: usize = 212_992;
+/// What each message that waits takes besides its payload.
+const OF_EACH: usize = HEAD_LEN + 64;
 /// What may come beyond for a congested port, until its peers know.
 const ON_ITS_WAY: usize = 4 << 20;
 
@@ -37,7 +40,9 @@ pub(crate) struct Program {
     pub(crate) held: Option<Staged>,
     /// Kept messages whose receiver is congested, or whose peer has as many as may be, in their order. Those to other receivers
     /// go past them.
-    pub(crate) parked: VecDeque<Entry>,
+    parked: VecDeque<Entry>,
+    /// How many there are, by receiver.
+    parked_to: BTreeMap<SocketAddr, usize>,
     /// Bytes of payload that are kept.
     pub(crate) unacknowledged: usize,
     pub(crate) send_max: usize,
@@ -47,6 +52,8 @@ pub(crate) struct Program {
     backlog_bytes: usize,
     /// Its end is closed.
     pub(crate) has_ended: bool,
+    /// The kernel refuses descriptors that it passes: closing them could take as long as it wants.
+    pub(crate) refuses_rights: bool,
     /// Its end is closed, but not all that it has sent is read.
     pub(crate) is_hung_up: bool,
     /// For what its socket is waited for; `None`: it is not.
@@ -67,6 +74,7 @@ pub(crate) enum Put {
 
 impl Program {
     pub(crate) fn new(socket: OwnedFd, user: u32, pid: Option<u32>, messages: Messages) -> Self {
+        let refuses_rights = fd_passing::refuse(&socket).is_ok();
         // The host may allow less.
         let _ = sockopt::set_socket_send_buffer_size(&socket, LIMIT);
         Self {
@@ -78,12 +86,14 @@ impl Program {
             to: None,
             held: None,
             parked: VecDeque::new(),
+            parked_to: BTreeMap::new(),
             unacknowledged: 0,
             send_max: LIMIT,
             receive_max: LIMIT,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             has_ended: false,
+            refuses_rights,
             is_hung_up: false,
             watched: None,
             sent: 0,
@@ -123,7 +133,24 @@ impl Program {
 
     /// Whether a message to the same receiver waits.
     pub(crate) fn has_parked(&self, to: SocketAddr) -> bool {
-        self.parked.iter().any(|entry| self.messages.to(*entry) == to)
+        self.parked_to.contains_key(&to)
+    }
+
+    /// Whether any waits.
+    pub(crate) fn parks(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// A message waits, behind those that do.
+    pub(crate) fn park(&mut self, entry: Entry) {
+        *self.parked_to.entry(self.messages.to(entry)).or_default() += 1;
+        self.parked.push_back(entry);
+    }
+
+    /// Those that waited, in their order.
+    pub(crate) fn take_parked(&mut self) -> VecDeque<Entry> {
+        self.parked_to.clear();
+        std::mem::take(&mut self.parked)
     }
 
     /// A message is done with.
@@ -147,8 +174,10 @@ impl Program {
     }
 
     pub(crate) fn set_receive_max(&mut self, bytes: usize) {
-        self.receive_max = bytes.max(2048);
-        let _ = sockopt::set_socket_send_buffer_size(&self.socket, self.receive_max);
+        let _ = sockopt::set_socket_send_buffer_size(&self.socket, bytes.max(2048));
+        // The kernel doubles what is asked for, to keep its own part of it.
+        let allowed = sockopt::socket_send_buffer_size(&self.socket).map_or(LIMIT, |granted| granted / 2);
+        self.receive_max = bytes.clamp(2048, allowed.max(2048));
     }
 
     /// Hands it a message.
@@ -161,13 +190,15 @@ impl Program {
                     return Put::Yes;
                 }
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {}
+                Err(Errno::MSGSIZE) => return Put::Full,
                 Err(_) => return Put::Gone,
             }
         }
-        if self.backlog_bytes + payload.len() > 2 * self.receive_max + ON_ITS_WAY {
+        let bytes = payload.len() + OF_EACH;
+        if self.backlog_bytes + bytes > 2 * self.receive_max + ON_ITS_WAY {
             return Put::Full;
         }
-        self.backlog_bytes += payload.len();
+        self.backlog_bytes += bytes;
         self.backlog.push_back([&head, payload].concat());
         Put::Later
     }
@@ -178,10 +209,11 @@ impl Program {
             match self.tell(message, &[]) {
                 Ok(()) => {
                     self.received += 1;
-                    self.backlog_bytes -= message.len() - HEAD_LEN;
+                    self.backlog_bytes -= message.len() - HEAD_LEN + OF_EACH;
                     self.backlog.pop_front();
                 }
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return false,
+                // Its end is closed.
                 Err(_) => self.backlog.clear(),
             }
         }
@@ -189,10 +221,21 @@ impl Program {
         true
     }
 
-    /// Sends it a head with a payload.
+    /// Sends it a head with a payload. One that is longer than the socket's buffer raises that, where the daemon may.
     pub(crate) fn tell(&self, head: &[u8], payload: &[u8]) -> Result<(), Errno> {
-        let (parts, mut control) =
-            ([IoSlice::new(head), IoSlice::new(payload)], SendAncillaryBuffer::default());
-        sendmsg(&self.socket, &parts, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)
+        let parts = [IoSlice::new(head), IoSlice::new(payload)];
+        let send = || {
+            let mut control = SendAncillaryBuffer::default();
+            sendmsg(&self.socket, &parts, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)
+        };
+        match send() {
+            Err(Errno::MSGSIZE) => {
+                let enough = head.len() + payload.len() + 4096;
+                sockopt::set_socket_send_buffer_size_force(&self.socket, enough)
+                    .map_err(|_| Errno::MSGSIZE)?;
+                send()
+            }
+            sent => sent,
+        }
     }
 }

@@ -5,10 +5,12 @@
 )]
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fstat, ftruncate, memfd_create, open,
+};
 use rustix::io::Errno;
 use twinpath_frame::Mapping;
 use twinpath_rds_wire::{CongestionMap, MAP_LEN};
@@ -26,6 +28,7 @@ const LEN: usize = HOSTS_MAX * (HEAD_LEN + MAP_LEN);
 pub struct PortMaps {
     memory: Memory,
     fd: OwnedFd,
+    read_only: OwnedFd,
 }
 
 /// What a program reads.
@@ -43,20 +46,51 @@ impl PortMaps {
     pub fn new() -> Result<Self, Errno> {
         let fd = memfd_create("twinpath-rds-ports", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, LEN as u64)?;
-        let memory = Memory(Mapping::of_fd(&fd, LEN, 0)?);
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
-        Ok(Self { memory, fd })
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        // A program of another user cannot open it anew to write.
+        fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+        Self::of_fd(fd)
     }
 
-    /// What programs map.
+    /// The memory of a former process.
+    ///
+    /// # Errors
+    /// `EINVAL`: it has another length. What the kernel returns.
+    pub fn of_fd(fd: OwnedFd) -> Result<Self, Errno> {
+        if usize::try_from(fstat(&fd)?.st_size) != Ok(LEN) {
+            return Err(Errno::INVAL);
+        }
+        let memory = Memory(Mapping::sparse(&fd, LEN)?);
+        let own = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let read_only = open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { memory, fd, read_only })
+    }
+
+    /// What programs map, to read it.
+    #[must_use]
+    pub fn read_only(&self) -> BorrowedFd<'_> {
+        self.read_only.as_fd()
+    }
+
+    /// What keeps it alive.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
+    /// No port is congested, as far as is known now.
+    pub fn clear(&self) {
+        for place in 0..HOSTS_MAX {
+            if self.memory.head(place)[0].load(Ordering::Acquire) != 0 {
+                (0..MAP_LEN).for_each(|number| self.memory.byte(place, number).store(0, Ordering::Relaxed));
+            }
+        }
+    }
+
     /// Writes which ports of a host are congested. A host beyond [`HOSTS_MAX`] is left out.
     pub fn set(&self, host: IpAddr, ports: &CongestionMap) {
-        let Some(place) = self.memory.place(host, true) else { return };
+        let takes = ports.as_bytes().iter().any(|byte| *byte != 0);
+        let Some(place) = self.memory.place(host, takes) else { return };
         for (number, byte) in ports.as_bytes().iter().enumerate() {
             let shared = self.memory.byte(place, number);
             if shared.load(Ordering::Relaxed) != *byte {
@@ -140,7 +174,7 @@ mod tests {
     #[test]
     fn a_program_reads_what_the_daemon_writes_and_cannot_write_it() {
         let maps = PortMaps::new().unwrap();
-        let view = PortMapsView::of_fd(maps.fd()).unwrap();
+        let view = PortMapsView::of_fd(maps.read_only()).unwrap();
         let host: IpAddr = [10, 0, 0, 2].into();
         assert!(!view.is_congested(host, 7));
         let mut ports = CongestionMap::default();
@@ -151,13 +185,20 @@ mod tests {
         ports.set(7, false);
         maps.set(host, &ports);
         assert!(!view.is_congested(host, 7));
-        assert_eq!(Mapping::with_children(maps.fd(), LEN, 0).err(), Some(Errno::PERM));
+        assert_eq!(Mapping::with_children(maps.read_only(), LEN, 0).err(), Some(Errno::ACCESS));
+        // The next daemon goes on with the memory that programs have.
+        let next = PortMaps::of_fd(maps.fd().try_clone_to_owned().unwrap()).unwrap();
+        ports.set(9, true);
+        next.set(host, &ports);
+        assert!(view.is_congested(host, 9));
+        next.clear();
+        assert!(!view.is_congested(host, 9));
     }
 
     #[test]
     fn hosts_beyond_the_room_have_no_map() {
         let maps = PortMaps::new().unwrap();
-        let view = PortMapsView::of_fd(maps.fd()).unwrap();
+        let view = PortMapsView::of_fd(maps.read_only()).unwrap();
         let mut ports = CongestionMap::default();
         ports.set(1, true);
         let hosts = (0..1000_u32).map(|number| IpAddr::from(number.to_be_bytes()));

@@ -87,18 +87,25 @@ impl Positions {
 
     /// All paths: local address, peer's address, path, position.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, IpAddr, u16, Record)> {
-        self.known.iter().map(|(&(local, remote, path), &number)| {
-            let word = |word| self.words.get(HEAD + number * RECORD + word);
-            let agreed = word(8);
-            let record = Record {
-                next_out: word(5),
-                next_in: word(6),
-                peer_generation: word(7).checked_sub(1).map(|generation| generation as u32),
-                paths: (agreed >> 1) as u16,
-                port_path: agreed & 1 != 0,
-            };
-            (local, remote, path, record)
-        })
+        self.known.iter().map(|(&(local, remote, path), &number)| (local, remote, path, self.record(number)))
+    }
+
+    /// A path's position.
+    #[must_use]
+    pub fn get(&self, local: IpAddr, remote: IpAddr, path: u16) -> Option<Record> {
+        self.known.get(&(local, remote, path)).map(|number| self.record(*number))
+    }
+
+    fn record(&self, number: usize) -> Record {
+        let word = |word| self.words.get(HEAD + number * RECORD + word);
+        let agreed = word(8);
+        Record {
+            next_out: word(5),
+            next_in: word(6),
+            peer_generation: word(7).checked_sub(1).map(|generation| generation as u32),
+            paths: (agreed >> 1) as u16,
+            port_path: agreed & 1 != 0,
+        }
     }
 
     /// Notes a path's position.

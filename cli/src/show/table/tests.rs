@@ -118,10 +118,11 @@ fn report() -> Report {
 
 #[test]
 fn a_topic_shows_itself_and_all_shows_every_topic_but_config() {
-    // Topics of a switch, or of the owner of an interface, are not requested here.
+    // Topics of a switch, of Reliable Datagram Sockets, or of the owner of an interface, are not requested here.
     let left_out = [
         Topic::Config,
         Topic::Programs,
+        Topic::Rds,
         Topic::Ports,
         Topic::Macs,
         Topic::Flows,

@@ -26,7 +26,7 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0, wakers: Vec::new() });
 
 /// Has descriptors closed by a thread, as soon as one is free. Called on the control thread; it does not wait.
-pub(crate) fn close(descriptors: Vec<OwnedFd>) {
+pub fn close(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
         return;
     }
@@ -44,7 +44,7 @@ pub(crate) fn close(descriptors: Vec<OwnedFd>) {
 }
 
 /// Waits until no more than [`WAITING_MAX`] wait to be closed.
-pub(crate) async fn catches_up() {
+pub async fn catches_up() {
     poll_fn(|context| {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if state.waiting.len() <= WAITING_MAX {
