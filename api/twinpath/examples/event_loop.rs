@@ -76,6 +76,11 @@ fn every_second() -> io::Result<OwnedFd> {
     Ok(timer)
 }
 
+/// Work of io_uring for a thread interrupts its calls, as a signal does: then nothing is ready.
+fn interrupted<T>(error: io::Error) -> io::Result<Vec<T>> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(Vec::new()) } else { Err(error) }
+}
+
 fn main() -> io::Result<()> {
     let interface = std::env::args().nth(1).unwrap_or("lo".to_owned());
     let socket = UdpSocket::bind("[::]:7008")?.on(&interface);
@@ -99,7 +104,7 @@ fn main() -> io::Result<()> {
     let (mut next, mut buffer) = (CONNECTIONS, vec![0; 1 << 16]);
     let mut seen = socket.counts();
     loop {
-        for event in poll.wait(None)?.to_vec() {
+        for event in poll.wait(None).map(<[_]>::to_vec).or_else(interrupted)? {
             match event.token {
                 UDP => match socket.recv_from(&mut buffer) {
                     Ok((len, from)) => drop(socket.send_to(&buffer[..len], from)),
