@@ -40,7 +40,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// How long no peer is accepted after there was no descriptor for one.
 const ACCEPT_AFTER: Duration = Duration::from_millis(100);
 /// How long an orderly end waits for peers.
-const END_WITHIN: Duration = Duration::from_secs(3);
+const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// What control tells the thread.
 pub(crate) enum Command {
