@@ -262,10 +262,8 @@ impl Rds {
         }
         (path.link, path.due) = (Link::Down, Instant::NEVER);
         match path.waiting.pop_front() {
-            None => {
-                self.forget_congestion(pair, host);
-                self.retry(now, pair, number);
-            }
+            // The peer's congested ports stay so until the next connection brings its map: what waits for them would be dropped.
+            None => self.retry(now, pair, number),
             Some(next) if path.waiting.is_empty() => self.begin(next, pair, number, host),
             // The peer has given it up as well, but what it has brought is read.
             Some(next) => {
@@ -275,16 +273,6 @@ impl Rds {
                 host.read(next);
                 host.finish(next);
             }
-        }
-    }
-
-    /// Without a connection nobody says that a port is clear again. The next connection brings the map.
-    fn forget_congestion(&mut self, pair: Pair, host: &mut impl Host) {
-        let Some(peer) = self.peers.get_mut(&pair) else { return };
-        let is_up = |path: &crate::path::Path| matches!(path.link, Link::Up(_) | Link::Ending(_));
-        if !peer.paths.iter().any(is_up) && peer.congested != CongestionMap::default() {
-            peer.congested = CongestionMap::default();
-            host.congestion(pair, &peer.congested);
         }
     }
 
