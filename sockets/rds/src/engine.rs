@@ -107,12 +107,6 @@ impl Rds {
         Ok(())
     }
 
-    /// Whether a port of a peer is congested, as far as is known.
-    #[must_use]
-    pub fn is_congested(&self, pair: Pair, port: u16) -> bool {
-        self.peers.get(&pair).is_some_and(|peer| peer.congested.has(port))
-    }
-
     /// The queue of one of this host's ports is full, or is not any more.
     pub fn set_congested(&mut self, local: IpAddr, port: u16, is_congested: bool, host: &mut impl Host) {
         let map = self.congested.entry(local).or_default();

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, bind, connect, recv,
-    sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, acceptfrom_with, bind,
+    connect, getsockname, recv, sendmsg, socket_with,
 };
 use twinpath_rds::Pair;
 use twinpath_rds_wire::{HEADER_LEN, PATHS_MAX, PAYLOAD_MAX, TCP_PORT};
@@ -135,12 +135,15 @@ impl Conn {
     }
 }
 
-/// Both addresses of an accepted connection, and the peer's port.
-pub(crate) fn addresses(socket: &OwnedFd) -> Option<(Pair, u16)> {
-    let local: SocketAddr = rustix::net::getsockname(socket).ok()?.try_into().ok()?;
-    let remote: SocketAddr = rustix::net::getpeername(socket).ok()??.try_into().ok()?;
+/// The next connection that has come to the listener, with both addresses and the peer's port. The kernel says these together
+/// with it: of one that was reset since, `getpeername(2)` knows none, and what it has brought is to be read.
+pub(crate) fn accept(listener: &OwnedFd) -> Result<(OwnedFd, Pair, u16), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, remote) = acceptfrom_with(listener, flags)?;
+    let remote: SocketAddr = remote.ok_or(Errno::CONNABORTED)?.try_into().map_err(|_| Errno::CONNABORTED)?;
+    let local: SocketAddr = getsockname(&socket)?.try_into().map_err(|_| Errno::CONNABORTED)?;
     let pair = Pair { local: local.ip().to_canonical(), remote: remote.ip().to_canonical() };
-    Some((pair, remote.port()))
+    Ok((socket, pair, remote.port()))
 }
 
 /// Whether messages can be for such an address.
@@ -150,5 +153,29 @@ pub(crate) fn is_host(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4 != Ipv4Addr::BROADCAST && !v4.is_multicast() && !v4.is_unspecified(),
         // Of an address of a link it would have to be known which link.
         IpAddr::V6(v6) => v6 != Ipv6Addr::UNSPECIFIED && !v6.is_multicast() && !v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_reset_before_it_was_accepted_is_still_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = peer.local_addr().unwrap().port();
+        // The kernel acknowledges it, so that the peer does not send it again.
+        peer.write_all(b"acknowledged").unwrap();
+        sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        let (socket, pair, from) = accept(&OwnedFd::from(listener)).unwrap();
+        assert_eq!((pair.local, pair.remote, from), ([127, 0, 0, 1].into(), [127, 0, 0, 1].into(), port));
+        let mut conn = Conn::new(socket, true).unwrap();
+        assert_eq!((conn.read(), conn.bytes.as_slice()), (Read::Some, &b"acknowledged"[..]));
+        assert_eq!(conn.read(), Read::End);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use twinpath_host::aside;
 use twinpath_rds::{
     Config, ConnId, Delivered, Host as _, Outgoing, Pair, Piece, Rds, SendError, Stamp, Token,
@@ -23,7 +23,7 @@ use twinpath_sys::send_queue::queued;
 use twinpath_sys::{EventFd, clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
-use crate::conn::{Conn, Read, addresses, is_host};
+use crate::conn::{Conn, Read, accept, is_host};
 use crate::io::{COMMANDS, CONN, Io, LISTENER, PROGRAM, position_of};
 use crate::keeper::Keeper;
 use crate::program::{Program, Staged};
@@ -352,10 +352,9 @@ impl Hub {
 
     fn accept(&mut self, now: Instant) {
         for _ in 0..TURN_MAX {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Some(listener) = &self.listener else { return };
-            let socket = match accept_with(listener, flags) {
-                Ok(socket) => socket,
+            let (socket, pair, port) = match accept(listener) {
+                Ok(accepted) => accepted,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
@@ -365,7 +364,6 @@ impl Hub {
                     return self.watch_listener(EventFlags::empty());
                 }
             };
-            let Some((pair, port)) = addresses(&socket) else { continue };
             // Programs of this host come by the daemon's socket.
             let is_peer = is_host(pair.remote) && !self.addresses.contains(&pair.remote);
             if !self.addresses.contains(&pair.local) || !is_peer {

@@ -1,6 +1,6 @@
 //! Sockets of programs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -41,8 +41,8 @@ pub(crate) struct Program {
     /// Kept messages whose receiver is congested, or whose peer has as many as may be, in their order. Those to other receivers
     /// go past them.
     parked: VecDeque<Entry>,
-    /// How many there are, by receiver.
-    parked_to: BTreeMap<SocketAddr, usize>,
+    /// Their receivers.
+    parked_to: BTreeSet<SocketAddr>,
     /// Bytes of payload that are kept.
     pub(crate) unacknowledged: usize,
     pub(crate) send_max: usize,
@@ -86,7 +86,7 @@ impl Program {
             to: None,
             held: None,
             parked: VecDeque::new(),
-            parked_to: BTreeMap::new(),
+            parked_to: BTreeSet::new(),
             unacknowledged: 0,
             send_max: LIMIT,
             receive_max: LIMIT,
@@ -133,7 +133,7 @@ impl Program {
 
     /// Whether a message to the same receiver waits.
     pub(crate) fn has_parked(&self, to: SocketAddr) -> bool {
-        self.parked_to.contains_key(&to)
+        self.parked_to.contains(&to)
     }
 
     /// Whether any waits.
@@ -143,7 +143,7 @@ impl Program {
 
     /// A message waits, behind those that do.
     pub(crate) fn park(&mut self, entry: Entry) {
-        *self.parked_to.entry(self.messages.to(entry)).or_default() += 1;
+        self.parked_to.insert(self.messages.to(entry));
         self.parked.push_back(entry);
     }
 
